@@ -1,0 +1,5 @@
+"""`python -m leapgen`."""
+
+from leapgen.cli import main
+
+main()

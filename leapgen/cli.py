@@ -1,0 +1,250 @@
+"""The command line. Arguments and exit codes only: each command calls one function of `report`.
+
+stdout carries the result, stderr progress and errors. Exit codes: 0 fine, 1 diagnostics, 2 usage,
+3 verification (or `--check`) failed, 4 something needed is missing here. Commands import inside
+their bodies, so that `leapgen --help` does not pay for SymPy, torch or TileLang.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, NoReturn, ParamSpec
+
+import typer
+
+from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
+
+app = typer.Typer(
+    name="leapgen",
+    help="Compile YAML specs of linear-attention recurrences to TileLang kernels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+P = ParamSpec("P")
+
+SpecArgument = Annotated[str, typer.Argument(help="A spec file, or the name of a shipped spec.")]
+SpecsArgument = Annotated[
+    list[str], typer.Argument(help="Spec files, or names of shipped specs.", metavar="SPEC...")
+]
+ArchsOption = Annotated[str, typer.Option("--arch", help="Archs, separated by commas, or `all`.")]
+ArchOption = Annotated[str, typer.Option("--arch", help="One arch (see `leapgen list archs`).")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="State format in place of the spec's.")
+]
+PickOption = Annotated[
+    list[str] | None,
+    typer.Option("--pick", help="choice=alternative of the spec; repeatable.", metavar="C=A"),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="A published model of the spec: shape and choices.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+class Exit(IntEnum):
+    """Exit codes; `USAGE` is also what the argument parser itself uses."""
+
+    FINE = 0
+    DIAGNOSTICS = 1
+    USAGE = 2
+    FAILED = 3
+    MISSING = 4
+
+
+def reported(command: Callable[P, Exit]) -> Callable[P, None]:
+    """Turns the errors that a user can cause into text on stderr and an exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except Diagnostics as error:
+            _fail(str(error), Exit.DIAGNOSTICS)
+        except MissingTool as error:
+            _fail(f"error: {error}", Exit.MISSING)
+        except LeapgenError as error:
+            _fail(f"error: {error}", Exit.DIAGNOSTICS)
+        raise typer.Exit(code)
+
+    return run
+
+
+def _fail(message: str, code: Exit) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+def _picks(values: list[str] | None) -> dict[str, str]:
+    picks = dict(value.partition("=")[::2] for value in values or ())
+    for choice, alternative in picks.items():
+        if not choice or not alternative:
+            raise typer.BadParameter(f"`{choice}`: write choice=alternative", param_hint="--pick")
+    return picks
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+@app.command()
+@reported
+def build(
+    specs: SpecsArgument,
+    arch: ArchsOption = "all",
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder to write to; the default is ./generated.")
+    ] = Path("generated"),
+    format: FormatOption = None,
+    pick: PickOption = None,
+    all_choices: Annotated[
+        bool, typer.Option("--all-choices", help="Every alternative of every choice.")
+    ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile too; table of registers and memory.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail with a diff if a file differs.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Render the kernels of specs for archs: one module each, written only if it changed."""
+    from leapgen.report import build_report
+    from leapgen.report.progress import steps
+
+    request = build_report.Request(
+        specs=tuple(specs),
+        archs=build_report.archs(arch),
+        out=out,
+        format=format,
+        picks=_picks(pick),
+        all_choices=all_choices,
+        compile=compile,
+        check=check,
+    )
+    with steps("build") as step:
+        result = build_report.build(request, step)
+    if as_json:
+        _print_json(result.data())
+    else:
+        typer.echo(build_report.text(result))
+    return Exit.FINE if result.ok else Exit.FAILED
+
+
+@app.command()
+@reported
+def explain(
+    spec: SpecArgument,
+    stage: Annotated[
+        str | None,
+        typer.Option("--stage", help="Print one value: spec, recurrence, window, plan or source."),
+    ] = None,
+    arch: ArchOption = "sm90",
+    format: FormatOption = None,
+    pick: PickOption = None,
+    model: ModelOption = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Show what leapgen derives from a spec: equations, proofs, buffers, bytes and the floor."""
+    from leapgen.report import explain as report
+
+    if stage is not None:
+        typer.echo(report.stage(spec, stage, arch, format, _picks(pick)))
+        return Exit.FINE
+    explanation = report.explain(spec, arch, format, _picks(pick), model)
+    if as_json:
+        _print_json(explanation.data())
+    else:
+        typer.echo(report.markdown(explanation))
+    return Exit.FINE
+
+
+@app.command()
+@reported
+def verify(
+    specs: SpecsArgument,
+    arch: ArchOption = "cpu",
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=1, help="Tokens of the drift check.")
+    ] = 4096,
+    format: FormatOption = None,
+    pick: PickOption = None,
+    model: ModelOption = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Compile and run a spec's kernels against its oracles; print each error and its bound."""
+    from leapgen.report import verify as report
+    from leapgen.report.progress import steps
+
+    with steps("verify") as step:
+        results = [
+            report.verify(name, arch, format, _picks(pick), model, tokens, step) for name in specs
+        ]
+    if as_json:
+        _print_json([result.data() for result in results])
+    else:
+        typer.echo("\n\n".join(report.text(result) for result in results))
+    return Exit.FINE if all(result.ok for result in results) else Exit.FAILED
+
+
+@app.command(name="list")
+@reported
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help="specs, formats, archs or models; all of them if absent.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """List the specs, formats, archs and published models that leapgen knows."""
+    from leapgen.report import listing
+
+    if what is not None and what not in listing.TOPICS:
+        raise typer.BadParameter(f"`{what}`: one of {', '.join(listing.TOPICS)}", param_hint="WHAT")
+    topics = (what,) if what else tuple(listing.TOPICS)
+    if as_json:
+        _print_json({topic: listing.data(topic) for topic in topics})
+    else:
+        typer.echo("\n\n".join(listing.text(topic) for topic in topics))
+    return Exit.FINE
+
+
+@app.command()
+@reported
+def doctor(as_json: JsonOption = False) -> Exit:
+    """Report what is installed, what each arch needs, and how to get what is missing."""
+    from leapgen.report import doctor as report
+
+    health = report.examine()
+    if as_json:
+        _print_json(health.data())
+    else:
+        typer.echo(report.text(health))
+    return Exit.FINE if health.ok else Exit.MISSING
+
+
+@app.command()
+@reported
+def version() -> Exit:
+    """Print leapgen's version and that of the TileLang it is pinned to."""
+    from importlib import metadata
+
+    from leapgen.report.doctor import pin
+
+    typer.echo(f"leapgen {metadata.version('leapgen')} (tilelang {pin('tilelang')})")
+    return Exit.FINE
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="leapgen")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
