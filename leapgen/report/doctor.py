@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from leapgen.report.text import table
-from leapgen.schedule.arch import ARCHS, Arch, UnknownCapability, arch_of
+from leapgen.schedule.arch import ARCHES, Arch, ArchError, for_capability
 
 # Package, what needs it, how to get it. Only `required` ones decide the exit code.
 _PACKAGES = (
@@ -81,7 +81,7 @@ def examine() -> Health:
     tools = (_python(), *packages, _cxx(), _nvcc())
     devices = _devices() if _version("torch") else ()
     by_subject = {f.subject: f for f in tools}
-    archs = tuple(_arch(a, by_subject, devices) for a in ARCHS.values())
+    archs = tuple(_arch(a, by_subject, devices) for a in ARCHES.values())
     return Health(tools, tuple(_gpu_line(*d) for d in devices), archs)
 
 
@@ -174,30 +174,24 @@ def _devices() -> tuple[tuple[str, int, int], ...]:
 
 def _gpu_line(name: str, major: int, minor: int) -> str:
     try:
-        arch = arch_of((major, minor)).name
-    except UnknownCapability:
-        arch = "no arch of leapgen"
-    return f"GPU: {name}, capability {major}.{minor}: {arch}"
+        arch, target = for_capability((major, minor))
+    except ArchError:
+        return f"GPU: {name}, capability {major}.{minor}: no arch of leapgen"
+    return f"GPU: {name}, capability {major}.{minor}: {arch.name}, compiled for {target}"
 
 
-def _arch(arch: Arch, tools: dict[str, Finding], devices: tuple[tuple[str, int, int], ...]) -> ArchFinding:
-    compiler = tools["g++"] if arch.name == "cpu" else tools["nvcc"]
+def _arch(
+    arch: Arch, tools: dict[str, Finding], devices: tuple[tuple[str, int, int], ...]
+) -> ArchFinding:
+    compiler = tools["nvcc"] if arch.gpu else tools["g++"]
+    targets = [target for _, target in arch.targets] or ["c"]
     lacks = [f.subject for f in (tools["tilelang"], compiler) if not f.ok]
-    code = arch.target
-    if not lacks and arch.name != "cpu" and not _assembles(code):
-        lacks = [f"nvcc with {code}"]
+    if arch.gpu and not lacks:
+        lacks = [f"an nvcc that knows {target}" for target in targets if not _assembles(target)]
     compiles = "needs " + ", ".join(lacks) if lacks else f"{compiler.subject} {compiler.found}"
-    if arch.name == "cpu":
-        return ArchFinding(arch.name, code, compiles, compiles)
-    here = any(_is_arch(arch, d[1:]) for d in devices)
-    return ArchFinding(arch.name, code, compiles, "GPU" if here else "emulated")
-
-
-def _is_arch(arch: Arch, capability: tuple[int, ...]) -> bool:
-    try:
-        return arch_of((capability[0], capability[1])) == arch
-    except UnknownCapability:
-        return False
+    present = any((major, minor) in dict(arch.targets) for _, major, minor in devices)
+    runs = "" if lacks else "GPU" if present else "emulated" if arch.gpu else "this CPU"
+    return ArchFinding(arch.name, ", ".join(targets), compiles, runs or "-")
 
 
 def _assembles(code: str) -> bool:
