@@ -1,0 +1,135 @@
+"""What a state format is: one family is one class, one format of a family is one row."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from leapgen.formats import compensator
+from leapgen.tensors import DTYPES, DType
+
+F32 = npt.NDArray[np.float32]
+F16 = npt.NDArray[np.float16]
+
+SMOOTHINGS = ("mean_abs_sqrt",)
+SMOOTHING_FLOOR = 1e-19
+"""Least smoothing scale: the square root of the smallest normal FP32 number. A row of zeros
+divides by it and stays zero."""
+
+
+class FormatError(ValueError):
+    """A format was asked for something that it does not have."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """An encoded residual, in canonical order (K, then V).
+
+    payload      [..., K, V] codes in the format's storage type (bf16 as its 16 bits, uint16)
+    key_scale    [..., K] FP32 smoothing vector, or None
+    value_scale  [..., V] FP32 scale per value channel, or None
+    """
+
+    payload: npt.NDArray[Any]
+    key_scale: F32 | None
+    value_scale: F32 | None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored boundary state: state ~ decode(codes) + sum_h comp_key[h] comp_u[h]^T.
+
+    comp_key [..., R, K] and comp_u [..., R, V] hold FP16; R may be 0.
+    """
+
+    codes: Codes
+    comp_key: F16
+    comp_u: F16
+
+
+@dataclass(frozen=True)
+class Format(ABC):
+    """One row of a family.
+
+    name          the word used in specs
+    payload       element type of the stored codes
+    bits          width of one code
+    value_scale   whether each value channel has an FP32 scale
+    key_scale     the smoothing rule (one of SMOOTHINGS), or None
+    compensators  how many compensators a slot has unless the caller says otherwise
+    factors       element type of the compensators' two factors, or None: the format has none
+    doc           one line for people
+    """
+
+    name: str
+    payload: str
+    bits: int
+    value_scale: bool
+    key_scale: str | None
+    compensators: int
+    factors: str | None
+    doc: str
+
+    family: ClassVar[str]
+
+    @property
+    def dtype(self) -> DType:
+        """Storage type of one payload element."""
+        return DTYPES[self.payload]
+
+    def payload_bytes(self, K: int, V: int) -> int:
+        """Bytes of one payload tile."""
+        return K * V * self.bits // 8
+
+    def with_state(self, smoothing: str | None, compensators: int | None) -> Self:
+        """This row with a spec's choices applied; None keeps the row's own, "none" drops smoothing.
+
+        Errors: FormatError where the format cannot have what is asked for.
+        """
+        chosen = self
+        if smoothing == "none":
+            chosen = replace(chosen, key_scale=None)
+        elif smoothing is not None:
+            if smoothing not in SMOOTHINGS:
+                known = ", ".join((*SMOOTHINGS, "none"))
+                raise FormatError(f"unknown smoothing {smoothing!r}; known: {known}")
+            if self.key_scale is None:
+                raise FormatError(f"format {self.name} has no smoothing")
+            chosen = replace(chosen, key_scale=smoothing)
+        if compensators is not None:
+            if compensators < 0:
+                raise FormatError(f"compensators must be 0 or more, found {compensators}")
+            if compensators and self.factors is None:
+                raise FormatError(f"format {self.name} has no compensators")
+            chosen = replace(chosen, compensators=compensators)
+        return chosen
+
+    @abstractmethod
+    def encode(self, residual: F32) -> Codes:
+        """Codes of a residual [..., K, V], arithmetic in FP32."""
+
+    @abstractmethod
+    def decode(self, codes: Codes) -> F32:
+        """The residual [..., K, V] that the codes stand for."""
+
+    @abstractmethod
+    def noise(self) -> float:
+        """Largest rounding error of one element over the largest magnitude of its scale group."""
+
+    def store(self, state: F32, comp_u: F16) -> Stored:
+        """Quantize a state [..., K, V]; `comp_u` [..., R, V] is the slot's present one (R as told).
+
+        The residual is taken from the factors as stored, after their rounding: taken before it, the
+        factors' rounding error would enter the state a second time.
+        """
+        key, u = compensator.fit(state, comp_u)
+        residual = (state - compensator.product(key, u)).astype(np.float32)
+        return Stored(self.encode(residual), key, u)
+
+    def restore(self, stored: Stored) -> F32:
+        """The FP32 state [..., K, V] that a stored one stands for."""
+        return self.decode(stored.codes) + compensator.product(stored.comp_key, stored.comp_u)

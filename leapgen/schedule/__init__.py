@@ -1,0 +1,1 @@
+"""From a window to a plan: architectures, payload orders, buffers, and the traffic they imply."""

@@ -1,0 +1,208 @@
+"""The one table of architectures: what each can do, and how fast its devices read memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ArchError(ValueError):
+    """An architecture or device that the table does not know."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One product of an architecture.
+
+    match       words that the driver's device name contains
+    bandwidth   bytes per second that it can read
+    measured    True: a read-only kernel reached it; False: the vendor's datasheet
+    """
+
+    match: str
+    bandwidth: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One row: what generated code may assume.
+
+    name                the word used in paths (`sm90`)
+    targets             compile targets, (major, minor) -> target; empty: not a GPU
+    shared_block        bytes of shared memory that one block may ask for
+    shared_sm           bytes of shared memory that the blocks of one SM share
+    shared_reserved     bytes that the system takes from each block's share
+    registers           32-bit registers of one SM
+    threads_sm          resident threads of one SM
+    blocks_sm           resident blocks of one SM
+    async_copy          cp.async from global to shared memory
+    bulk_copy           1-D bulk copies with a memory barrier
+    int8_mma            warp-level m16n8k32 with INT8 operands
+    devices             known products, the more specific name first
+    """
+
+    name: str
+    title: str
+    targets: tuple[tuple[tuple[int, int], str], ...]
+    shared_block: int
+    shared_sm: int
+    shared_reserved: int
+    registers: int
+    threads_sm: int
+    blocks_sm: int
+    async_copy: bool
+    bulk_copy: bool
+    int8_mma: bool
+    devices: tuple[Device, ...]
+
+    @property
+    def gpu(self) -> bool:
+        """Whether kernels run at thread level."""
+        return bool(self.targets)
+
+    @property
+    def target(self) -> str:
+        """Default compile target: nvcc's architecture (`sm_90a`), or `c`."""
+        return self.targets[0][1] if self.targets else "c"
+
+    def device(self, name: str) -> Device:
+        """The product that a driver's device name stands for. Errors: ArchError with the known."""
+        for device in self.devices:
+            if all(word in name for word in device.match.split()):
+                return device
+        known = ", ".join(d.match for d in self.devices) or "none"
+        raise ArchError(f"no bandwidth known for {name!r} among devices of {self.name}: {known}")
+
+
+def _gpu(
+    name: str,
+    title: str,
+    targets: dict[tuple[int, int], str],
+    *,
+    shared: int,
+    threads: int,
+    blocks: int,
+    bulk: bool,
+    devices: tuple[Device, ...],
+) -> Arch:
+    """A GPU row. shared: KiB of one SM; a block may have all but the 1 KiB reserved for it."""
+    return Arch(
+        name=name,
+        title=title,
+        targets=tuple(targets.items()),
+        shared_block=(shared - 1) * 1024,
+        shared_sm=shared * 1024,
+        shared_reserved=1024,
+        registers=65536,
+        threads_sm=threads,
+        blocks_sm=blocks,
+        async_copy=True,
+        bulk_copy=bulk,
+        int8_mma=True,
+        devices=devices,
+    )
+
+
+CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, False, False, False, ())
+
+# Bandwidths are datasheet figures unless marked measured (read-only sum over several GiB).
+ARCHES: dict[str, Arch] = {
+    a.name: a
+    for a in (
+        CPU,
+        _gpu(
+            "sm80",
+            "Ampere, data centre",
+            {(8, 0): "sm_80"},
+            shared=164,
+            threads=2048,
+            blocks=32,
+            bulk=False,
+            devices=(Device("A100 80GB", 2.039e12, False), Device("A100", 1.555e12, False)),
+        ),
+        _gpu(
+            "sm89",
+            "Ada",
+            {(8, 9): "sm_89"},
+            shared=100,
+            threads=1536,
+            blocks=24,
+            bulk=False,
+            devices=(
+                Device("L40S", 8.64e11, False),
+                Device("RTX 4090", 1.008e12, False),
+                Device("L4", 3.0e11, False),
+            ),
+        ),
+        _gpu(
+            "sm90",
+            "Hopper",
+            {(9, 0): "sm_90a"},
+            shared=228,
+            threads=2048,
+            blocks=32,
+            bulk=True,
+            devices=(
+                Device("H200", 4.40e12, True),
+                Device("GH200", 4.0e12, False),
+                Device("H100 PCIe", 2.0e12, False),
+                Device("H100", 3.35e12, False),
+            ),
+        ),
+        _gpu(
+            "sm100",
+            "Blackwell, data centre",
+            {(10, 0): "sm_100a"},
+            shared=228,
+            threads=2048,
+            blocks=32,
+            bulk=True,
+            devices=(Device("B200", 8.0e12, False),),
+        ),
+        _gpu(
+            "sm103",
+            "Blackwell Ultra",
+            {(10, 3): "sm_103a"},
+            shared=228,
+            threads=2048,
+            blocks=32,
+            bulk=True,
+            devices=(Device("B300", 8.0e12, False),),
+        ),
+        _gpu(
+            "sm120",
+            "Blackwell, workstation",
+            {(12, 0): "sm_120a", (12, 1): "sm_121a"},
+            shared=100,
+            threads=1536,
+            blocks=24,
+            bulk=True,
+            devices=(
+                Device("RTX PRO 6000", 1.792e12, False),
+                Device("RTX 5090", 1.792e12, False),
+                Device("GB10", 2.73e11, False),
+            ),
+        ),
+    )
+}
+
+
+def arch_named(name: str) -> Arch:
+    """The row of a name. Errors: ArchError naming the known ones."""
+    if name not in ARCHES:
+        raise ArchError(f"unknown architecture {name!r}; known: {', '.join(ARCHES)}")
+    return ARCHES[name]
+
+
+def for_capability(capability: tuple[int, int]) -> tuple[Arch, str]:
+    """The row and the compile target of a device's compute capability.
+
+    Members of a family differ (lettered targets do not run elsewhere), so only capabilities that
+    the table names are accepted. Errors: ArchError naming them.
+    """
+    table = {c: (a, target) for a in ARCHES.values() for c, target in a.targets}
+    if capability not in table:
+        known = ", ".join(f"{major}.{minor}" for major, minor in sorted(table))
+        found = ".".join(map(str, capability))
+        raise ArchError(f"unknown compute capability {found}; known: {known}")
+    return table[capability]

@@ -1,0 +1,143 @@
+"""The pool tensors of a slot, from a window's records and a format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from leapgen.algebra.window import Window
+from leapgen.formats.base import Format
+from leapgen.tensors import DTYPES, Axis, Per
+
+ALIGNMENT = 16
+"""Bytes that every head stride of a vector tile and every slot stride is a multiple of."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shape-time numbers: K, V channels; H key heads; HV value heads; P tokens a window;
+    R compensators; D drafts."""
+
+    K: int
+    V: int
+    H: int
+    HV: int
+    P: int
+    R: int
+    D: int = 0
+
+    @property
+    def group(self) -> int:
+        """Value heads that share a key head; value head hv uses key head hv // group."""
+        return self.HV // self.H
+
+    def size(self, word: str) -> int:
+        """The number that a dimension word stands for: names and integers joined by `*`."""
+        return prod(
+            int(part) if part.isdigit() else int(getattr(self, part)) for part in word.split("*")
+        )
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One pool tensor.
+
+    heads    "H", "HV": leading head axis after the slot
+    tile     dims of one (slot, head) tile as words evaluated on a Shape: "K", "V", "P", "R", "K*V"
+             (empty: one scalar a head)
+    dtype    element type
+    role     payload | scale | compensator | record | cursor
+    doc      one line for the docstring's table
+    """
+
+    name: str
+    heads: str
+    tile: tuple[str, ...]
+    dtype: str
+    role: str
+    doc: str
+
+    @property
+    def scalar(self) -> bool:
+        """Whether a head has one number, so that heads are not padded."""
+        return not self.tile
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return DTYPES[self.dtype].bytes
+
+    def dims(self, shape: Shape) -> tuple[int, ...]:
+        """The tile's dimensions."""
+        return tuple(shape.size(word) for word in self.tile)
+
+    def tile_bytes(self, shape: Shape) -> int:
+        """Bytes of one (slot, head) tile, without paddings."""
+        return prod(self.dims(shape)) * self.itemsize
+
+    def head_stride(self, shape: Shape) -> int:
+        """Bytes from one head to the next."""
+        tile = self.tile_bytes(shape)
+        return tile if self.scalar else _aligned(tile)
+
+    def slot_bytes(self, shape: Shape) -> int:
+        """Bytes from one slot to the next."""
+        return _aligned(shape.size(self.heads) * self.head_stride(shape))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def slot_buffers(window: Window, format: Format, records: str) -> tuple[Buffer, ...]:
+    """The pool tensors, in the order of every kernel's parameters.
+
+    records   element type of record keys and corrections
+    """
+    return (
+        *_state_buffers(format),
+        *_record_buffers(window, records),
+        Buffer("cursor", "HV", (), "int32", "cursor", "tokens in the window"),
+        Buffer("phase", "HV", (), "int32", "cursor", "position in the window at which it started"),
+    )
+
+
+def _state_buffers(format: Format) -> tuple[Buffer, ...]:
+    buffers = [
+        Buffer("payload", "HV", ("K*V",), format.payload, "payload", "codes, in private order")
+    ]
+    if format.key_scale is not None:
+        doc = "smoothing, one a key channel"
+        buffers.append(Buffer("key_scale", "HV", ("K",), "fp32", "scale", doc))
+    if format.value_scale:
+        doc = "scale, one a value channel"
+        buffers.append(Buffer("value_scale", "HV", ("V",), "fp32", "scale", doc))
+    if format.factors is not None:
+        for name, dim, side in (("comp_key", "K", "key"), ("comp_u", "V", "value")):
+            doc = f"compensators, {side} side"
+            buffers.append(Buffer(name, "HV", ("R", dim), format.factors, "compensator", doc))
+    return tuple(buffers)
+
+
+def _record_buffers(window: Window, records: str) -> tuple[Buffer, ...]:
+    count = _times(window.records_per_token)
+    shared = all(record.key_per is Per.KEY for record in window.records)
+    key_doc = "keys of records, one a key head" if shared else "keys of records"
+    buffers = []
+    if window.levels:
+        vector = any(level.axis is Axis.KEY for level in window.levels)
+        tile = (_times(len(window.levels)), *(("K",) if vector else ()))
+        doc = "cumulative log2 decay after the record's token"
+        buffers.append(Buffer("record_decay", "HV", tile, "fp32", "record", doc))
+    buffers.append(
+        Buffer("record_key", "H" if shared else "HV", (count, "K"), records, "record", key_doc)
+    )
+    buffers.append(
+        Buffer("record_u", "HV", (count, "V"), records, "record", "corrections of records")
+    )
+    return tuple(buffers)
+
+
+def _times(n: int) -> str:
+    """n entries a token."""
+    return "P" if n == 1 else f"{n}*P"

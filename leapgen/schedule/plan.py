@@ -1,0 +1,147 @@
+"""The plan: which buffers a slot has, what a kernel receives, and what each launch touches."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from leapgen.algebra.window import Window
+from leapgen.formats.base import Format
+from leapgen.formats.table import format_named
+from leapgen.schedule.arch import Arch
+from leapgen.schedule.buffers import Buffer, Shape, slot_buffers
+from leapgen.schedule.layout import Layout, payload_order
+from leapgen.spec.model import State
+from leapgen.tensors import DTYPES
+
+__all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
+
+RECORD_TYPES = ("fp16", "bf16", "fp32")
+
+
+class PlanError(ValueError):
+    """A window, a state and an architecture that do not go together, or a shape that cannot be."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that rendering needs, and nothing about text.
+
+    format         the row of the table with the spec's smoothing and compensators applied
+    records        element type of record keys and corrections
+    buffers        pool tensors, in the order of every kernel's parameters
+    default_window tokens a window has unless the caller says otherwise
+    """
+
+    window: Window
+    format: Format
+    arch: Arch
+    records: str
+    buffers: tuple[Buffer, ...]
+    default_window: int
+
+    @property
+    def records_per_token(self) -> int:
+        """Records that one token appends."""
+        return self.window.records_per_token
+
+    def buffer(self, name: str) -> Buffer | None:
+        """The pool tensor of a name, or None where this plan has none."""
+        return next((b for b in self.buffers if b.name == name), None)
+
+    def shape(
+        self,
+        K: int,
+        V: int,
+        H: int,
+        HV: int,
+        P: int | None = None,
+        R: int | None = None,
+    ) -> Shape:
+        """A checked shape; P and R default to the plan's. Errors: PlanError."""
+        P = self.default_window if P is None else P
+        R = self.format.compensators if R is None else R
+        shape = Shape(K, V, H, HV, P, R)
+        self.check_shape(shape)
+        return shape
+
+    def check_shape(self, shape: Shape) -> None:
+        """Errors: PlanError, for a shape that no kernel of this plan can serve."""
+        for name in ("K", "V"):
+            if getattr(shape, name) < 8 or getattr(shape, name) % 8:
+                raise PlanError(f"{name} must be a multiple of 8, found {getattr(shape, name)}")
+        if shape.H < 1 or shape.HV < 1 or shape.HV % shape.H:
+            raise PlanError(f"HV must be a multiple of H, found HV={shape.HV}, H={shape.H}")
+        if shape.P < 1:
+            raise PlanError(f"a window has at least 1 token, found P={shape.P}")
+        if not 0 <= shape.R <= min(shape.K, shape.V):
+            raise PlanError(f"R must lie in 0..{min(shape.K, shape.V)}, found {shape.R}")
+        if shape.R and self.format.factors is None:
+            raise PlanError(f"format {self.format.name} has no compensators, found R={shape.R}")
+
+    def layout(self, shape: Shape) -> Layout:
+        """The order of the payload's elements."""
+        return payload_order(self.arch, self.format, shape.K, shape.V)
+
+    def bytes_per_slot(self, shape: Shape) -> int:
+        """Everything that one slot holds, paddings included."""
+        return sum(b.slot_bytes(shape) for b in self.buffers)
+
+    def state_bytes_per_element(self, shape: Shape) -> float:
+        """Bytes of payload, scales and compensators over K*V (the paper's 1.1875); no paddings."""
+        stored = (b for b in self.buffers if b.role in ("payload", "scale", "compensator"))
+        return sum(b.tile_bytes(shape) for b in stored) / (shape.K * shape.V)
+
+    def check(self) -> None:
+        """Errors: PlanError, where the parts contradict each other."""
+        names = [b.name for b in self.buffers]
+        if len(set(names)) != len(names):
+            raise PlanError(f"duplicate buffers: {names}")
+        for b in self.buffers:
+            if b.dtype not in DTYPES:
+                raise PlanError(f"buffer {b.name}: unknown element type {b.dtype!r}")
+        if self.records not in RECORD_TYPES:
+            known = ", ".join(RECORD_TYPES)
+            raise PlanError(f"unknown record type {self.records!r}; known: {known}")
+        if self.default_window < 1:
+            raise PlanError(f"a window has at least 1 token, found {self.default_window}")
+
+    def text(self) -> str:
+        """The plan for people, and the base of its digest."""
+        f = self.format
+        head = (
+            f"plan {self.window.recurrence.name} on {self.arch.name} ({self.arch.target})",
+            f"format {f.name}: {f.payload}, {f.bits} bits, value scale {_yes(f.value_scale)}, "
+            f"smoothing {f.key_scale or 'none'}, compensators {f.compensators} "
+            f"({f.factors or 'none'})",
+            f"window {self.default_window} tokens, {self.records_per_token} records a token, "
+            f"records {self.records}",
+        )
+        rows = (
+            f"  {b.name:<12} [{', '.join(('slot', b.heads, *b.tile))}] {b.dtype}  {b.doc}"
+            for b in self.buffers
+        )
+        return "\n".join((*head, "buffers", *rows)) + "\n"
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits that change whenever the plan's text does."""
+        return hashlib.sha256(self.text().encode()).hexdigest()[:16]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def make_plan(window: Window, state: State, arch: Arch, format: Format | None = None) -> Plan:
+    """The plan of a window whose state is stored as a spec says, on one architecture.
+
+    format   overrides the row that `state.format` names
+    Errors: PlanError, FormatError.
+    """
+    row = format if format is not None else format_named(state.format)
+    row = row.with_state(state.smoothing, state.compensators)
+    buffers = slot_buffers(window, row, state.records)
+    plan = Plan(window, row, arch, state.records, buffers, state.window)
+    plan.check()
+    return plan
