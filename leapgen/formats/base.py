@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from leapgen.diagnostics import LeapgenError
 from leapgen.formats import compensator
 from leapgen.tensors import DTYPES, DType
 
@@ -21,7 +22,7 @@ SMOOTHING_FLOOR = 1e-19
 divides by it and stays zero."""
 
 
-class FormatError(ValueError):
+class FormatError(LeapgenError):
     """A format was asked for something that it does not have."""
 
 

@@ -39,7 +39,7 @@ def fit(state: F32, comp_u: F16) -> tuple[F16, F16]:
         return np.zeros((*heads, 0, K), np.float16), np.zeros((*heads, 0, V), np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
         peak = np.abs(state).max(axis=(-2, -1), keepdims=True)
-        scaled = state / np.where(peak > 0, peak, np.float32(1))
+        scaled = _over(state, peak)
         start, cold = _start(comp_u)
         Q, X = _round(scaled, start)
         if cold.any():
@@ -53,7 +53,8 @@ def fit(state: F32, comp_u: F16) -> tuple[F16, F16]:
 def product(comp_key: F16, comp_u: F16) -> F32:
     """sum_h comp_key[h] comp_u[h]^T as FP32 [..., K, V]."""
     key = comp_key.astype(np.float32)
-    return np.swapaxes(key, -1, -2) @ comp_u.astype(np.float32)
+    out: F32 = np.swapaxes(key, -1, -2) @ comp_u.astype(np.float32)
+    return out
 
 
 def pattern(R: int, V: int) -> F32:
@@ -77,15 +78,17 @@ def _start(comp_u: F16) -> tuple[F32, npt.NDArray[np.bool_]]:
 
 def _unit(X: F32) -> F32:
     """Columns scaled to length one; a zero column stays zero."""
-    length = np.sqrt((X * X).sum(axis=-2, keepdims=True))
-    return (X / np.where(length > 0, length, np.float32(1))).astype(np.float32)
+    return _over(X, np.sqrt((X * X).sum(axis=-2, keepdims=True)))
+
+
+def _over(X: F32, size: F32) -> F32:
+    """X / size, and X where size is zero."""
+    return (X / np.where(size > 0, size, 1)).astype(np.float32)
 
 
 def _round(S: F32, X: F32) -> tuple[F32, F32]:
     """One round: (Q [..., K, R] orthonormal or zero columns, S^T Q [..., V, R])."""
-    Y = S @ X
-    peak = np.abs(Y).max(axis=(-2, -1), keepdims=True)
-    Q = _orthonormal(Y / np.where(peak > 0, peak, np.float32(1)))
+    Q = _orthonormal(S @ X)
     return Q, np.swapaxes(S, -1, -2) @ Q
 
 
@@ -114,7 +117,7 @@ def _split(Q: F32, X: F32, peak: F32) -> tuple[F16, F16]:
     length = np.sqrt((X * X).sum(axis=-2, keepdims=True))
     share = np.sqrt(length) * np.sqrt(peak)
     key = Q * share
-    u = X / np.where(length > 0, length, np.float32(1)) * share
+    u = _over(X, length) * share
     top_key, top_u = (np.abs(f).max(axis=-2, keepdims=True) for f in (key, u))
     fits = (np.maximum(top_key, top_u) <= FACTOR_MAX) & (np.minimum(top_key, top_u) >= FACTOR_MIN)
     rounded = (np.where(fits, f, np.float32(0)).astype(np.float16) for f in (key, u))

@@ -26,7 +26,7 @@ class Integer(Format):
     @property
     def top(self) -> int:
         """Largest code."""
-        return 2 ** (self.bits - 1) - 1
+        return (1 << (self.bits - 1)) - 1
 
     def encode(self, residual: F32) -> Codes:
         """Smooth, take each value channel's largest magnitude, round to nearest even."""
@@ -57,4 +57,5 @@ class Integer(Format):
         if self.key_scale is None:
             return None
         mean = np.abs(residual).mean(axis=-1, dtype=np.float32)
-        return np.maximum(np.sqrt(mean), np.float32(SMOOTHING_FLOOR)).astype(np.float32)
+        scale: F32 = np.maximum(np.sqrt(mean), np.float32(SMOOTHING_FLOOR))
+        return scale

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leapgen.diagnostics import LeapgenError
 
-class ArchError(ValueError):
+
+class ArchError(LeapgenError):
     """An architecture or device that the table does not know."""
 
 

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from leapgen.algebra.window import Window
+from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
 from leapgen.formats.table import format_named
 from leapgen.schedule.arch import Arch
@@ -19,7 +20,7 @@ __all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
 RECORD_TYPES = ("fp16", "bf16", "fp32")
 
 
-class PlanError(ValueError):
+class PlanError(LeapgenError):
     """A window, a state and an architecture that do not go together, or a shape that cannot be."""
 
 
