@@ -1,0 +1,1 @@
+"""The front end: a YAML file to a checked, frozen `Spec`."""

@@ -1,0 +1,219 @@
+"""A tree against the grammar: everything that is wrong with a file's form, all at once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+
+from leapgen.diagnostics import Report, listing, suggest
+from leapgen.spec import grammar as g
+from leapgen.spec.tree import Entry, Items, Leaf, Table, Tree
+
+
+def format_names() -> tuple[str, ...]:
+    """Names of the storage formats. Asked late: formats are built on specs, not below them."""
+    return tuple(importlib.import_module("leapgen.formats.table").FORMATS)
+
+
+def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> Tree | None:
+    """The tree without the parts that were reported; None when nothing of it can be used.
+
+    what    words for messages: what the tree stands for, e.g. "`window`"
+    """
+    return _Checker(report).tree(tree, kind, what)
+
+
+@dataclass(frozen=True)
+class _Checker:
+    report: Report
+
+    def tree(self, tree: Tree, kind: g.Kind, what: str) -> Tree | None:
+        match kind:
+            case g.Fields():
+                return self._fields(tree, kind, what)
+            case g.MapOf():
+                return self._map(tree, kind, what)
+            case g.ListOf():
+                return self._list(tree, kind, what)
+        if not isinstance(tree, Leaf):
+            self._type(tree, what, _wanted(kind))
+            return None
+        return tree if self._leaf(tree, kind, what) else None
+
+    def _type(self, tree: Tree, what: str, wanted: str, help: str = "") -> None:
+        message = f"{what} must be {wanted}, not {_found(tree)}"
+        self.report.error("wrong-type", message, tree.span, help=help)
+
+    def _fields(self, tree: Tree, kind: g.Fields, what: str) -> Table | None:
+        if not isinstance(tree, Table):
+            self._type(tree, what, "a mapping", f"its keys are {listing(kind.keys)}")
+            return None
+        entries = {}
+        for name, entry in tree.entries.items():
+            known = kind.keys.get(name)
+            inner = known.kind if known else kind.others
+            if inner is None:
+                self._unknown(name, entry, kind)
+                continue
+            value = self.tree(entry.value, inner, _child(what, name))
+            if value is not None:
+                entries[name] = Entry(entry.key, value)
+        for name, key in kind.keys.items():
+            if key.required and name not in tree.entries:
+                message = f"{what} has no `{name}`"
+                self.report.error("missing-key", message, tree.span, help=f"`{name}`: {key.doc}")
+        return Table(entries, tree.span)
+
+    def _unknown(self, name: str, entry: Entry, kind: g.Fields) -> None:
+        known = f"the keys of {kind.title} are {listing(kind.keys)}"
+        message = f"{kind.title} has no key `{name}`"
+        self.report.error("unknown-key", message, entry.key, help=suggest(name, kind.keys) or known)
+
+    def _map(self, tree: Tree, kind: g.MapOf, what: str) -> Table | None:
+        if not isinstance(tree, Table):
+            self._type(tree, what, "a mapping of names")
+            return None
+        if not tree.entries:
+            self.report.error("wrong-type", f"{what} is empty", tree.span, help="leave it out")
+        entries = {}
+        for name, entry in tree.entries.items():
+            if kind.name.pattern and not kind.name.pattern.fullmatch(name):
+                help_text = f"use {kind.name.form}"
+                self.report.error("bad-name", f"`{name}` is not a name", entry.key, help=help_text)
+                continue
+            value = self.tree(entry.value, kind.value, _child(what, name))
+            if value is not None:
+                entries[name] = Entry(entry.key, value)
+        return Table(entries, tree.span)
+
+    def _list(self, tree: Tree, kind: g.ListOf, what: str) -> Items | None:
+        if not isinstance(tree, Items):
+            help_text = "put a `-` before it" if isinstance(tree, Table) else "write it as [..]"
+            self._type(tree, what, "a list", help_text)
+            return None
+        if not tree.values:
+            self.report.error("wrong-type", f"{what} is empty", tree.span)
+            return None
+        item = f"an item of {what}" if not isinstance(kind.item, g.Fields) else kind.item.title
+        values = [self.tree(value, kind.item, item) for value in tree.values]
+        return Items(tuple(v for v in values if v is not None), tree.span)
+
+    def _leaf(self, leaf: Leaf, kind: g.Kind, what: str) -> bool:
+        match kind:
+            case g.Text():
+                return self._text(leaf, kind, what)
+            case g.Word():
+                return self._word(leaf, kind.options, what, "bad-value")
+            case g.FormatName():
+                return self._word(leaf, format_names(), what, "unknown-format")
+            case g.Integer():
+                return self._integer(leaf, kind, what)
+            case g.Positive():
+                return self._positive(leaf, what)
+            case g.Flag():
+                good = isinstance(leaf.value, bool)
+            case _:
+                return self._formula(leaf, what)
+        if not good:
+            self._type(leaf, what, _wanted(kind))
+        return good
+
+    def _text(self, leaf: Leaf, kind: g.Text, what: str) -> bool:
+        if not isinstance(leaf.value, str):
+            self._type(leaf, what, "text", "put it in quotes" if leaf.text else "")
+            return False
+        if kind.pattern and not kind.pattern.fullmatch(leaf.value):
+            message = f"`{leaf.value}` is not a name"
+            self.report.error("bad-name", message, leaf.span, help=f"use {kind.form}")
+            return False
+        return True
+
+    def _word(self, leaf: Leaf, options: tuple[str, ...], what: str, code: str) -> bool:
+        if leaf.value in options:
+            return True
+        near = suggest(leaf.text, options)
+        message = f"{what} must be {_one_of(options)}, not {_found(leaf)}"
+        self.report.error(code, message, leaf.span, help=near or f"write {_one_of(options)}")
+        return False
+
+    def _integer(self, leaf: Leaf, kind: g.Integer, what: str) -> bool:
+        value = leaf.value
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._type(leaf, what, "a whole number")
+            return False
+        steps = f" in steps of {kind.step}" if kind.step > 1 else ""
+        if not kind.low <= value <= kind.high or value % kind.step:
+            message = f"{what} must be {kind.low} to {kind.high}{steps}, not {value}"
+            down = value - value % kind.step
+            near = sorted({min(max(n, kind.low), kind.high) for n in (down, down + kind.step)})
+            help_text = f"the nearest: {' or '.join(map(str, near))}"
+            self.report.error("out-of-range", message, leaf.span, help=help_text)
+            return False
+        return True
+
+    def _positive(self, leaf: Leaf, what: str) -> bool:
+        value = leaf.value
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self._type(leaf, what, "a number")
+            return False
+        if not 0 < value < math.inf:
+            message = f"{what} must be a finite number above 0, not {leaf.text}"
+            self.report.error("out-of-range", message, leaf.span)
+            return False
+        return True
+
+    def _formula(self, leaf: Leaf, what: str) -> bool:
+        if leaf.value is None or isinstance(leaf.value, bool):
+            self._type(leaf, what, "a formula")
+            return False
+        if leaf.place is None:
+            message = f"the formula of {what} stands on several lines"
+            help_text = "write it on one line, or split it into `let` definitions"
+            self.report.error("multiline-formula", message, leaf.span, help=help_text)
+            return False
+        return True
+
+
+def _child(what: str, name: str) -> str:
+    """`dims.key` inside `dims`; just `key` inside what has no name of its own."""
+    return f"{what[:-1]}.{name}`" if what.endswith("`") else f"`{name}`"
+
+
+def _one_of(options: tuple[str, ...]) -> str:
+    """`a`, `b` or `c`."""
+    return listing(options).replace(" and ", " or ")
+
+
+def _wanted(kind: g.Kind) -> str:
+    match kind:
+        case g.Text():
+            return "text"
+        case g.Word():
+            return _one_of(kind.options)
+        case g.FormatName():
+            return "the name of a format"
+        case g.Integer():
+            return "a whole number"
+        case g.Positive():
+            return "a number"
+        case g.Flag():
+            return "true or false"
+        case _:
+            return "a formula"
+
+
+def _found(tree: Tree) -> str:
+    match tree:
+        case Items():
+            return "a list"
+        case Table():
+            return "a mapping"
+        case Leaf(value=None):
+            return "empty"
+        case Leaf(value=str()):
+            return f'"{tree.text}"'
+        case Leaf(value=bool()):
+            return f"the flag {tree.text}"
+        case _:
+            return f"the number {tree.text}"
