@@ -1,0 +1,217 @@
+"""Bytes that each launch moves, from the plan's buffers: the memory floor of a kernel.
+
+All figures are for one row and one value head. What several value heads need (keys of a key head)
+or several rows (constant inputs) is counted in three ways, see Amount. Records are counted by the
+cursor: a step at cursor c reads the records of c tokens and writes those of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from leapgen.schedule.arch import Device
+from leapgen.schedule.buffers import Buffer, Shape
+from leapgen.schedule.plan import Plan, PlanError
+from leapgen.spec.model import Input
+from leapgen.tensors import DTYPES, Per
+
+SECTOR = 32
+"""Bytes of one memory sector, the least that a GPU moves."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Bytes per row and value head.
+
+    distinct   every byte once, whoever else needs it: the least that memory must move
+    sectors    the same in whole 32-byte sectors: what memory moves when caches share perfectly
+    touched    sectors that this head's block asks for: what memory moves when nothing is shared
+    """
+
+    distinct: float = 0.0
+    sectors: float = 0.0
+    touched: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.distinct + other.distinct,
+            self.sectors + other.sectors,
+            self.touched + other.touched,
+        )
+
+    def __mul__(self, factor: float) -> Amount:
+        return Amount(self.distinct * factor, self.sectors * factor, self.touched * factor)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One tensor's part. kind: state, record, control, input or output; way: read or write."""
+
+    name: str
+    kind: str
+    way: str
+    amount: Amount
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """All that one launch moves for one row and value head."""
+
+    kernel: str
+    lines: tuple[Line, ...]
+
+    def total(self, *kinds: str, way: str | None = None) -> Amount:
+        """The sum over lines of these kinds (none given: all) and this way (None: both)."""
+        amounts = (
+            line.amount
+            for line in self.lines
+            if (not kinds or line.kind in kinds) and way in (None, line.way)
+        )
+        return sum(amounts, Amount())
+
+    def text(self) -> str:
+        """A table for people, in bytes."""
+        head = f"{self.kernel:<22} {'distinct':>10} {'sectors':>10} {'touched':>10}"
+        rows = [(f"{x.way:<5} {x.name:<13}", x.amount) for x in self.lines]
+        rows += [(f"total {way}", self.total(way=way)) for way in ("read", "write")]
+        body = (f"{n:<22} {a.distinct:10.1f} {a.sectors:10.1f} {a.touched:10.1f}" for n, a in rows)
+        return "\n".join((head, *body)) + "\n"
+
+
+KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
+
+
+def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1) -> Traffic:
+    """Traffic of one launch for a row at `cursor` (tokens in the window when it starts).
+
+    rows     rows of the launch: constant inputs are shared by all of them
+    Errors: PlanError, for an unknown kernel or a cursor outside the window. A flush takes the
+    cursor of the row that it folds; idle_flush is the other case.
+    """
+    if kernel not in KERNELS:
+        raise PlanError(f"unknown kernel {kernel!r}; known: {', '.join(KERNELS)}")
+    last = shape.P - 1 if kernel == "step" else shape.P
+    if not 0 <= cursor <= last:
+        raise PlanError(f"cursor of {kernel} must lie in 0..{last}, found {cursor}")
+    return Traffic(kernel, tuple(_Counter(plan, shape, rows).lines(kernel, cursor)))
+
+
+def idle_flush(plan: Plan, shape: Shape) -> Traffic:
+    """Traffic of a flush launch for a row whose window is not full."""
+    counter = _Counter(plan, shape, 1)
+    return Traffic("flush, idle", tuple(counter.control(("cursor", "phase"), "read")))
+
+
+def step_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
+    """Mean of a step over cursors 0..P-1."""
+    steps = (launch(plan, shape, "step", c, rows).total() for c in range(shape.P))
+    return sum(steps, Amount()) * (1 / shape.P)
+
+
+def token_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
+    """Mean of a token: a step, and its share of the flush that each window ends with."""
+    full = launch(plan, shape, "flush", shape.P, rows).total()
+    idle = idle_flush(plan, shape).total()
+    return step_mean(plan, shape, rows) + full * (1 / shape.P) + idle * (1 - 1 / shape.P)
+
+
+def floor_us(bytes_per_head: float, shape: Shape, rows: int, device: Device) -> float:
+    """Microseconds that a device needs to move these bytes for all rows and value heads."""
+    return bytes_per_head * rows * shape.HV / device.bandwidth * 1e6
+
+
+def _sectors(size: float) -> float:
+    return -(-size // SECTOR) * SECTOR
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the lines of one launch."""
+
+    plan: Plan
+    shape: Shape
+    rows: int
+
+    def lines(self, kernel: str, cursor: int) -> Iterable[Line]:
+        match kernel:
+            case "step":
+                yield from self.control(("cursor",), "read")
+                yield from self.stored("read")
+                yield from self.records(cursor, "read")
+                yield from map(self._input, self.plan.window.recurrence.inputs)
+                yield from self.records(1, "write")
+                yield from self.control(("cursor",), "write")
+                yield self._dense("out", "output", "write", self._output_bytes())
+            case "flush":
+                yield from self.control(("cursor", "phase"), "read")
+                yield from self.stored("read")
+                yield from self.records(cursor, "read")
+                yield from self.stored("write")
+                yield from self.control(("cursor", "phase"), "write")
+            case "materialize":
+                yield from self.control(("cursor",), "read")
+                yield from self.stored("read")
+                yield from self.records(cursor, "read")
+                yield self._dense("state", "output", "write", self._state_bytes())
+            case "load_state":
+                yield self._dense("state", "input", "read", self._state_bytes())
+                yield from self.stored("write")
+                yield from self.control(("cursor", "phase"), "write")
+            case "copy":
+                for way in ("read", "write"):
+                    yield from self.control(("cursor", "phase"), way)
+                    yield from self.stored(way)
+                    yield from self.records(cursor, way)
+            case "reset":
+                yield from self.stored("write")
+                yield from self.control(("cursor", "phase"), "write")
+
+    def stored(self, way: str) -> Iterable[Line]:
+        """Payload, scales and compensators."""
+        for b in self.plan.buffers:
+            if b.role in ("payload", "scale", "compensator"):
+                yield self._dense(b.name, "state", way, b.tile_bytes(self.shape))
+
+    def records(self, tokens: int, way: str) -> Iterable[Line]:
+        """Records of the first tokens of a window; one append when writing a step's."""
+        for b in self.plan.buffers:
+            if b.role == "record" and tokens:
+                size = b.tile_bytes(self.shape) / self.shape.P * tokens
+                yield Line(b.name, "record", way, self._shared(size, self._sharing(b)))
+
+    def control(self, names: tuple[str, ...], way: str) -> Iterable[Line]:
+        """Scalars a head; heads of a row lie side by side."""
+        for name in names:
+            yield Line(name, "control", way, self._scalar(4))
+
+    def _sharing(self, buffer: Buffer) -> int:
+        return self.shape.group if buffer.heads == "H" else 1
+
+    def _input(self, x: Input) -> Line:
+        size = DTYPES[x.dtype].bytes
+        sharing = self.shape.group if x.per is Per.KEY else 1
+        if x.axis.value:
+            amount = self._shared(size * self.shape.size(x.axis.value), sharing)
+        else:
+            amount = self._scalar(size, sharing)
+        if x.constant:
+            amount = Amount(amount.distinct / self.rows, amount.sectors / self.rows, amount.touched)
+        return Line(x.name, "input", "read", amount)
+
+    def _dense(self, name: str, kind: str, way: str, size: float) -> Line:
+        return Line(name, kind, way, self._shared(size, 1))
+
+    def _shared(self, size: float, sharing: int) -> Amount:
+        whole = _sectors(size)
+        return Amount(size / sharing, whole / sharing, whole)
+
+    def _scalar(self, size: int, sharing: int = 1) -> Amount:
+        heads = self.shape.HV // sharing
+        return Amount(size / sharing, _sectors(size * heads) / self.shape.HV, SECTOR)
+
+    def _output_bytes(self) -> int:
+        return self.shape.V * DTYPES[self.plan.window.recurrence.output_dtype].bytes
+
+    def _state_bytes(self) -> int:
+        return self.shape.K * self.shape.V * DTYPES["fp32"].bytes
