@@ -1,0 +1,77 @@
+"""Compile translated kernels with the system's C++ compiler; keep the results by digest."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from leapgen.oracle.emulator.errors import BuildFailed
+
+SHIM = Path(__file__).parent / "shim"
+_FLAGS = (
+    "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing",
+    "-fno-exceptions", "-fno-rtti", "-fwrapv", "-ftrivial-auto-var-init=pattern", "-w",
+)  # fmt: skip
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept: a directory of this user under the temporary directory."""
+    return Path(tempfile.gettempdir()) / f"leapgen-emulator-{os.getuid()}"
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """Path of g++ and its version line. Raises BuildFailed if there is none."""
+    path = shutil.which("g++")
+    if path is None:
+        raise BuildFailed("the emulator needs g++ (12 or later), which is not on the path")
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    return path, done.stdout.splitlines()[0]
+
+
+@functools.cache
+def _shim_digest() -> str:
+    digest = hashlib.sha256()
+    for header in sorted(SHIM.iterdir()):
+        digest.update(header.name.encode() + header.read_bytes())
+    return digest.hexdigest()
+
+
+def _machine_flags() -> tuple[str, ...]:
+    # FP16 conversions and fused multiply-adds in hardware, as on every x86 server of this decade
+    return ("-march=x86-64-v3",) if platform.machine() == "x86_64" else ()
+
+
+def build(code: str) -> Path:
+    """The shared library of a translated source, compiled unless the cache holds it.
+
+    Raises BuildFailed with the first lines of the compiler's errors.
+    """
+    path, version = compiler()
+    flags = (*_FLAGS, *_machine_flags())
+    key = "\0".join([code, _shim_digest(), version, *flags])
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    directory = cache_dir()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    library = directory / f"{name}.so"
+    if not library.exists():
+        _compile(path, flags, code, library)
+    return library
+
+
+def _compile(path: str, flags: tuple[str, ...], code: str, library: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        text = Path(scratch) / "kernel.cpp"
+        text.write_text('#include "emulator.h"\n' + code)
+        made = Path(scratch) / "kernel.so"
+        command = [path, *flags, f"-I{SHIM}", str(text), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BuildFailed("\n".join(done.stderr.splitlines()[:25]))
+        os.replace(made, library)  # atomic: another process sees all of it or nothing
