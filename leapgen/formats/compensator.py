@@ -65,7 +65,8 @@ def pattern(R: int, V: int) -> F32:
         0xFFFFFFFF
     )
     odd = (mixed >> np.uint64(15)) & np.uint64(1)
-    return (np.where(odd == 1, 1.0, -1.0) / np.sqrt(V)).astype(np.float32)
+    signs: F32 = np.where(odd == 1, 1.0, -1.0).astype(np.float32)
+    return signs / np.float32(np.sqrt(V))
 
 
 def _start(comp_u: F16) -> tuple[F32, npt.NDArray[np.bool_]]:

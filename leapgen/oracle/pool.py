@@ -1,0 +1,115 @@
+"""The tensors of a pool in canonical order: no paddings, no private payload order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leapgen.formats import elements
+from leapgen.formats.base import Stored
+from leapgen.schedule.buffers import Buffer, Shape
+from leapgen.schedule.plan import Plan
+
+Ints = npt.NDArray[np.integer[Any]]
+Mask = npt.NDArray[np.bool_]
+
+STORAGE: dict[str, type[np.generic]] = {**elements.STORAGE, "int8": np.int8, "int32": np.int32}
+
+
+class Pool:
+    """Arrays [slots, heads, tile] by buffer name; the payload's tile is [K, V].
+
+    Records start as NaN, so that a read beyond the cursor shows.
+    status   [slot out of range was seen, cursor out of range was seen]
+    """
+
+    def __init__(self, plan: Plan, shape: Shape, slots: int) -> None:
+        self.plan, self.shape, self.slots = plan, shape, slots
+        self.status = np.zeros(4, np.int32)
+        self._arrays = {b.name: self._empty(b) for b in plan.buffers}
+
+    def _empty(self, b: Buffer) -> npt.NDArray[Any]:
+        dims = (self.shape.K, self.shape.V) if b.name == "payload" else b.dims(self.shape)
+        size = (self.slots, self.shape.size(b.heads), *dims)
+        if b.role != "record":
+            return np.zeros(size, STORAGE[b.dtype])
+        return elements.encode(b.dtype, np.full(size, np.nan, np.float32))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def optional(self, name: str, rows: Ints) -> npt.NDArray[Any] | None:
+        """The slots' part of a tensor, or None where the plan has no such tensor."""
+        return self._arrays[name][rows] if name in self._arrays else None
+
+    def heads(self, name: str, rows: Ints) -> npt.NDArray[Any]:
+        """The slots' part with one entry a value head: what key heads share is repeated."""
+        part = self._arrays[name][rows]
+        return np.repeat(part, self.shape.HV // part.shape[1], axis=1)
+
+    def column(self, name: str, rows: Ints) -> npt.NDArray[Any]:
+        """The slots' part as [rows, heads, entries, n]: scalars get a last axis of one."""
+        part = self._arrays[name][rows]
+        return part[..., None] if part.ndim == 3 else part
+
+    def in_pool(self, slots: Ints, first_slot: int) -> Mask:
+        """Rows whose slot exists and is not reserved; notes slots beyond the pool in `status`."""
+        if (slots >= self.slots).any():
+            self.status[0] = 1
+        return (slots >= first_slot) & (slots >= 0) & (slots < self.slots)
+
+    def active(self, slots: Ints, first_slot: int, last_cursor: int) -> Mask:
+        """Active (row, head) pairs; notes cursors outside 0..last_cursor in `status`."""
+        rows = self.in_pool(slots, first_slot)
+        cursor = self._arrays["cursor"][np.where(rows, slots, 0)]
+        bad = rows[:, None] & ((cursor < 0) | (cursor > last_cursor))
+        if bad.any():
+            self.status[1] = 1
+        return rows[:, None] & ~bad
+
+    def put(self, name: str, rows: Ints, index: Ints, active: Mask, x: npt.NDArray[Any]) -> None:
+        """Write one entry a head at `index` [rows, HV]; a shared tensor takes the group's first."""
+        array = self._arrays[name]
+        dtype = next(b.dtype for b in self.plan.buffers if b.name == name)
+        step = self.shape.HV // array.shape[1]
+        n = array.shape[3] if array.ndim == 4 else 1
+        x = np.broadcast_to(x, (*index.shape, n)).astype(np.float32)
+        row, head = np.nonzero(active[:, ::step])
+        entry = elements.encode(dtype, x[:, ::step][row, head])
+        place = (rows[row], head, index[:, ::step][row, head])
+        array[place] = entry if array.ndim == 4 else entry[:, 0]
+
+    def store(self, place: tuple[Ints, ...], stored: Stored) -> None:
+        """Write quantized states at these indices of the leading axes; cursor and phase are 0."""
+        parts = {
+            "payload": stored.codes.payload,
+            "key_scale": stored.codes.key_scale,
+            "value_scale": stored.codes.value_scale,
+            "comp_key": stored.comp_key,
+            "comp_u": stored.comp_u,
+        }
+        for name, part in parts.items():
+            if name in self._arrays and part is not None:
+                self._arrays[name][place] = part
+        self._arrays["cursor"][place] = 0
+        self._arrays["phase"][place] = 0
+
+    def copy(self, source: Ints, target: Ints) -> None:
+        """Duplicate slots."""
+        for array in self._arrays.values():
+            array[target] = array[source]
+
+    def reset(self, slots: Ints) -> None:
+        """Zero everything but the records, which the cursor hides."""
+        for b in self.plan.buffers:
+            if b.role != "record":
+                self._arrays[b.name][slots] = 0
