@@ -1,0 +1,1 @@
+"""Loading generated modules and running them. `host` is the part that is copied beside them."""
