@@ -10,11 +10,11 @@ whatever order it declares them; a kernel may leave out what it does not use:
   `<name>_slot` and, where the tile is not a scalar, `<name>_head`: int64, in units of 16 bytes
 * `status`: int32[4] of the pool
 * `slots` with `slots_row`; copy has `source`, `source_row`, `target`, `target_row` instead
-* step: every input as a flat view with `<name>_row`, `<name>_head`, `<name>_axis`, int64, in
-  elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
+* step: every input as a flat view `<name>_in` with `<name>_row`, `<name>_head`, `<name>_axis`,
+  int64, in elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
 * materialize, load_state: `state` (fp32) with `state_row`, `state_head`, `state_key`,
   `state_value`; load_state also `position` with `position_row` (0: one number for all rows)
-* `rows`, `num_slots`, `first_slot`: int32
+* `num_rows`, `num_slots`, `first_slot`: int32
 
 On `c`, where TileLang has no bf16, such tensors arrive as uint16 views. A tensor without elements
 (no compensators) arrives as a spare one.
@@ -546,8 +546,8 @@ class Module:
         device = torch.device(kind if device is None else device)
         if device.type != kind:
             raise _refuse("device", f"{kind} (the module is for {self.arch})", device)
-        if kind == "cuda" and device.index is None:
-            device = torch.device(kind, torch.cuda.current_device())
+        if kind == "cuda":
+            device = torch.empty(0, device=device).device
         self._compile_target(device)
         return device
 
@@ -622,7 +622,7 @@ class Module:
         for spec, tensor in zip(self.inputs, inputs, strict=True):
             sizes = spec.sizes(rows, pool.shape)
             _check(spec.name, tensor, sizes, DTYPES[spec.dtype], pool.device)
-            values |= self._view(spec.name, tensor, spec.strides)
+            values |= self._view(spec.name, tensor, spec.strides, end="_in")
         sizes = (rows, pool.shape.HV, pool.shape.V)
         out = self._result("out", out, sizes, DTYPES[self.output], pool)
         values |= self._view("out", out, ("row", "head", "axis"))
@@ -790,12 +790,14 @@ class Module:
         rows = slots.shape[0]
         _check(name, slots, (rows,), torch.int32, pool.device)
         first = _integer("first_slot", first_slot, 0)
-        return rows, {**self._view(name, slots, ("row",)), "rows": rows, "first_slot": first}
+        return rows, {**self._view(name, slots, ("row",)), "num_rows": rows, "first_slot": first}
 
-    def _view(self, name: str, tensor: torch.Tensor, words: Sequence[str]) -> dict[str, Any]:
+    def _view(
+        self, name: str, tensor: torch.Tensor, words: Sequence[str], end: str = ""
+    ) -> dict[str, Any]:
         """A flat view and its strides in elements."""
-        strides = zip(words, tensor.stride(), strict=True)
-        return {name: _flat(tensor, self.target == "c"), **{f"{name}_{w}": s for w, s in strides}}
+        strides = {f"{name}_{w}": s for w, s in zip(words, tensor.stride(), strict=True)}
+        return {f"{name}{end}": _flat(tensor, self.target == "c"), **strides}
 
     def _result(
         self,
