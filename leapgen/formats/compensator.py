@@ -58,14 +58,13 @@ def product(comp_key: F16, comp_u: F16) -> F32:
 
 
 def pattern(R: int, V: int) -> F32:
-    """The start [V, R] of columns that have none: fixed signs over sqrt(V), one column a row h."""
-    v = np.arange(V, dtype=np.uint64)[:, None]
-    h = np.arange(R, dtype=np.uint64)[None, :]
-    mixed = (v * np.uint64(0x9E3779B1) + (h + np.uint64(1)) * np.uint64(0x85EBCA77)) & np.uint64(
-        0xFFFFFFFF
-    )
-    odd = (mixed >> np.uint64(15)) & np.uint64(1)
-    signs: F32 = np.where(odd == 1, 1.0, -1.0).astype(np.float32)
+    """The start [V, R] of columns that have none: hashed signs over sqrt(V), nearly orthogonal."""
+    v = np.arange(V, dtype=np.uint32)[:, None]
+    h = np.arange(1, R + 1, dtype=np.uint32)[None, :]
+    x = v * np.uint32(0x9E3779B1) + h * np.uint32(0x85EBCA77)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = x ^ (x >> np.uint32(15))
+    signs: F32 = np.where((x >> np.uint32(16)) & np.uint32(1), 1.0, -1.0).astype(np.float32)
     return signs / np.float32(np.sqrt(V))
 
 

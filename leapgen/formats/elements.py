@@ -18,7 +18,7 @@ STORAGE: dict[str, type[np.generic]] = {
 LARGEST = {"fp32": float(np.finfo(np.float32).max), "fp16": 65504.0, "bf16": 2.0**127 * 1.9921875}
 """Largest finite value of each type."""
 
-ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-9}
+ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 """Largest relative error of rounding to nearest, for normal numbers."""
 
 
