@@ -164,9 +164,7 @@ class _Painter:
         lines += [f"{gutter} {self.paint(_BLUE, '=')} {kind}: {text}" for kind, text in marks]
         return lines
 
-    def _excerpt(
-        self, d: Diagnostic, span: Span, source: str, gutter: str, tone: str
-    ) -> list[str]:
+    def _excerpt(self, d: Diagnostic, span: Span, source: str, gutter: str, tone: str) -> list[str]:
         rows = LINE_BREAK.split(source)
         text = rows[span.line - 1] if span.line <= len(rows) else ""
         before, marked = text[: span.column - 1], text[span.column - 1 : span.end - 1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from leapgen.diagnostics import Report, listing, suggest
 from leapgen.spec import grammar as g
-from leapgen.spec.tree import Entry, Items, Leaf, Table, Tree
+from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree
 
 
 def format_names() -> tuple[str, ...]:
@@ -16,10 +16,10 @@ def format_names() -> tuple[str, ...]:
     return tuple(importlib.import_module("leapgen.formats.table").FORMATS)
 
 
-def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> Tree | None:
-    """The tree without the parts that were reported; None when nothing of it can be used.
+def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> Tree:
+    """The tree with `Broken` in place of what was reported, and without unknown keys.
 
-    what    words for messages: what the tree stands for, e.g. "`window`"
+    what    words for messages: what the tree stands for, e.g. "`state`"
     """
     return _Checker(report).tree(tree, kind, what)
 
@@ -28,7 +28,7 @@ def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> T
 class _Checker:
     report: Report
 
-    def tree(self, tree: Tree, kind: g.Kind, what: str) -> Tree | None:
+    def tree(self, tree: Tree, kind: g.Kind, what: str) -> Tree:
         match kind:
             case g.Fields():
                 return self._fields(tree, kind, what)
@@ -38,17 +38,17 @@ class _Checker:
                 return self._list(tree, kind, what)
         if not isinstance(tree, Leaf):
             self._type(tree, what, _wanted(kind))
-            return None
-        return tree if self._leaf(tree, kind, what) else None
+            return Broken(tree.span)
+        return tree if self._leaf(tree, kind, what) else Broken(tree.span)
 
     def _type(self, tree: Tree, what: str, wanted: str, help: str = "") -> None:
         message = f"{what} must be {wanted}, not {_found(tree)}"
         self.report.error("wrong-type", message, tree.span, help=help)
 
-    def _fields(self, tree: Tree, kind: g.Fields, what: str) -> Table | None:
+    def _fields(self, tree: Tree, kind: g.Fields, what: str) -> Tree:
         if not isinstance(tree, Table):
             self._type(tree, what, "a mapping", f"its keys are {listing(kind.keys)}")
-            return None
+            return Broken(tree.span)
         entries = {}
         for name, entry in tree.entries.items():
             known = kind.keys.get(name)
@@ -56,9 +56,7 @@ class _Checker:
             if inner is None:
                 self._unknown(name, entry, kind)
                 continue
-            value = self.tree(entry.value, inner, _child(what, name))
-            if value is not None:
-                entries[name] = Entry(entry.key, value)
+            entries[name] = Entry(entry.key, self.tree(entry.value, inner, _child(what, name)))
         for name, key in kind.keys.items():
             if key.required and name not in tree.entries:
                 message = f"{what} has no `{name}`"
@@ -70,10 +68,10 @@ class _Checker:
         message = f"{kind.title} has no key `{name}`"
         self.report.error("unknown-key", message, entry.key, help=suggest(name, kind.keys) or known)
 
-    def _map(self, tree: Tree, kind: g.MapOf, what: str) -> Table | None:
+    def _map(self, tree: Tree, kind: g.MapOf, what: str) -> Tree:
         if not isinstance(tree, Table):
             self._type(tree, what, "a mapping of names")
-            return None
+            return Broken(tree.span)
         if not tree.entries:
             self.report.error("wrong-type", f"{what} is empty", tree.span, help="leave it out")
         entries = {}
@@ -81,23 +79,20 @@ class _Checker:
             if kind.name.pattern and not kind.name.pattern.fullmatch(name):
                 help_text = f"use {kind.name.form}"
                 self.report.error("bad-name", f"`{name}` is not a name", entry.key, help=help_text)
-                continue
             value = self.tree(entry.value, kind.value, _child(what, name))
-            if value is not None:
-                entries[name] = Entry(entry.key, value)
+            entries[name] = Entry(entry.key, value)
         return Table(entries, tree.span)
 
-    def _list(self, tree: Tree, kind: g.ListOf, what: str) -> Items | None:
+    def _list(self, tree: Tree, kind: g.ListOf, what: str) -> Tree:
         if not isinstance(tree, Items):
             help_text = "put a `-` before it" if isinstance(tree, Table) else "write it as [..]"
             self._type(tree, what, "a list", help_text)
-            return None
+            return Broken(tree.span)
         if not tree.values:
             self.report.error("wrong-type", f"{what} is empty", tree.span)
-            return None
+            return Broken(tree.span)
         item = f"an item of {what}" if not isinstance(kind.item, g.Fields) else kind.item.title
-        values = [self.tree(value, kind.item, item) for value in tree.values]
-        return Items(tuple(v for v in values if v is not None), tree.span)
+        return Items(tuple(self.tree(v, kind.item, item) for v in tree.values), tree.span)
 
     def _leaf(self, leaf: Leaf, kind: g.Kind, what: str) -> bool:
         match kind:

@@ -103,9 +103,7 @@ class MapOf:
     may_be_empty: bool = False
 
 
-Kind = (
-    Text | Word | FormatName | Integer | Positive | Flag | FormulaText | ListOf | Fields | MapOf
-)
+Kind = Text | Word | FormatName | Integer | Positive | Flag | FormulaText | ListOf | Fields | MapOf
 
 _LOWER = Text(LOWER_WORD, "lower-case letters, digits and underscores")
 _MODEL = Text(MODEL_NAME, "lower-case letters, digits, dots and dashes")
@@ -186,7 +184,7 @@ STATE = Fields(
         "records": Key(Word(RECORD_DTYPES), "element type of keys and corrections; fp16"),
     },
 )
-_MODEL_FIELDS = Fields(
+MODEL = Fields(
     title="a model",
     keys={
         "H": Key(_HEADS, "key heads", required=True),
@@ -204,7 +202,10 @@ SPEC = Fields(
         "name": Key(_LOWER, "name of the spec and of its modules", required=True),
         "title": Key(Text(), "its name for people", required=True),
         "heads": Key(
-            Fields({"key": Key(Word(("H",)), "key heads"), "value": Key(Word(("HV",)), "value heads")}, "the heads"),
+            Fields(
+                {"key": Key(Word(("H",)), "key heads"), "value": Key(Word(("HV",)), "value heads")},
+                "the heads",
+            ),
             "names of the two head counts; HV is a multiple of H",
         ),
         "dims": Key(
@@ -223,13 +224,15 @@ SPEC = Fields(
         "recurrence": Key(_recurrence(required=True), "one token", required=True),
         "state": Key(STATE, "how the state is stored", required=True),
         "tolerances": Key(
-            Fields({b: Key(Positive(), f"largest error of the {b}") for b in BOUNDED}, "tolerances"),
+            Fields(
+                {b: Key(Positive(), f"largest error of the {b}") for b in BOUNDED}, "tolerances"
+            ),
             "tighter bounds than the computed ones",
         ),
         "choices": Key(
             MapOf(MapOf(ALTERNATIVE, _LOWER), _LOWER),
             "orthogonal choices; the first alternative of each is the default",
         ),
-        "models": Key(MapOf(_MODEL_FIELDS, _MODEL), "published models"),
+        "models": Key(MapOf(MODEL, _MODEL), "published models"),
     },
 )

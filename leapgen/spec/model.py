@@ -96,7 +96,7 @@ class PublishedModel:
     name: str
     H: int
     HV: int
-    layers: int
+    layers: int | None  # linear-attention layers; None: not published
     K: int
     V: int
     picks: Mapping[str, str]

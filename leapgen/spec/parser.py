@@ -93,9 +93,7 @@ def _readable(body: str, shift: int, place: Place, report: Report) -> bool:
     return True
 
 
-def _syntax_error(
-    error: SyntaxError, body: str, shift: int, place: Place, report: Report
-) -> None:
+def _syntax_error(error: SyntaxError, body: str, shift: int, place: Place, report: Report) -> None:
     """Python's own finding, moved to the file. Its offsets are 1-based characters."""
     start, end = (error.offset or 0) - 1, (error.end_offset or 0) - 1
     unfinished = start < 0 or start >= len(body.rstrip())  # offset 0: Python wanted more text

@@ -66,7 +66,14 @@ class Table:
         return self.entries[name].key if name in self.entries else self.span
 
 
-Tree = Leaf | Items | Table
+@dataclass(frozen=True)
+class Broken:
+    """What stood here was reported; nothing more can be said about it."""
+
+    span: Span
+
+
+Tree = Leaf | Items | Table | Broken
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _PREFIXED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -212,7 +219,9 @@ class _Builder:
             elif key.value in entries:
                 first = entries[key.value].key
                 note = f"first given in line {first.line}"
-                self.report.error("duplicate-key", f"`{key.value}` is given twice", span, notes=note)
+                self.report.error(
+                    "duplicate-key", f"`{key.value}` is given twice", span, notes=note
+                )
             else:
                 entries[key.value] = Entry(span, self.tree(value))
         return Table(entries, self._span(node))
@@ -239,8 +248,8 @@ class _Builder:
         comma = self.source.rfind(",", 0, mark.index)
         column = mark.column + 1 - (mark.index - comma)
         span = Span(mark.line + 1, max(column, 1), max(column, 1) + 1)
-        message = "inside `{}` a comma ends the value, so YAML cuts this formula in two"
-        fixed = f'quote the formula: "{whole.value}"'
+        message = "inside `{}` a comma ends the value, so YAML cuts this text in two"
+        fixed = f'quote it: "{whole.value}"'
         self.report.error("unquoted-comma", message, span, label="ends the value", help=fixed)
 
 
@@ -251,9 +260,10 @@ def exact(start: yaml.Mark, end: yaml.Mark) -> Span:
 
 
 def _open(value: yaml.Node) -> bool:
-    """An unquoted scalar with an open parenthesis."""
-    plain = isinstance(value, yaml.ScalarNode) and not value.style
-    return plain and value.value.count("(") > value.value.count(")")
+    """An unquoted scalar that may go on after a comma: an open parenthesis, or several words."""
+    if not isinstance(value, yaml.ScalarNode) or value.style:
+        return False
+    return value.value.count("(") > value.value.count(")") or " " in value.value
 
 
 def _bare(key: yaml.Node, value: yaml.Node) -> bool:

@@ -1,0 +1,228 @@
+"""Matrix shapes of the native update, and that it is linear in the state.
+
+Vectors are columns: k is K x 1, v is V x 1, the state S is K x V. `*` is scalar or element by
+element between equal shapes of vectors; everything else is `@`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leapgen.diagnostics import Report
+from leapgen.spec import expression as ex
+from leapgen.spec.shapes import BROKEN, Scope, check_eps, resolve
+from leapgen.tensors import Axis
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows and columns as words: "1", "K", "V"; both None for a multiple of the identity.
+
+    state   the state is a factor of it, once
+    """
+
+    rows: str | None
+    columns: str | None
+    state: bool = False
+
+    @property
+    def scalar(self) -> bool:
+        return self.rows == self.columns == "1"
+
+    @property
+    def vector(self) -> bool:
+        return (self.rows == "1") != (self.columns == "1")
+
+    def __str__(self) -> str:
+        return "a scalar" if self.scalar else f"{self.rows or 'n'} x {self.columns or 'n'}"
+
+
+SCALAR = Shape("1", "1")
+STATE = Shape("K", "V", state=True)
+
+
+def check_native(node: ex.Node, scope: Scope, report: Report) -> None:
+    """Report every shape error of the native update, and whatever is not linear in the state."""
+    checker = _Matrices(scope, report)
+    shape = checker.shape(node)
+    if shape is None:
+        return
+    if (shape.rows, shape.columns) != ("K", "V"):
+        swapped = (shape.rows, shape.columns) == ("V", "K")
+        help_text = "the state is K x V here: key channels are its rows, value channels its columns"
+        hint = "transpose the update: (a @ b).T is b.T @ a.T" if swapped else ""
+        message = f"the native update must be K x V, but this is {shape}"
+        report.error("matrix-shape", message, node.span, help=[help_text, hint])
+    elif not shape.state:
+        message = "the native update does not use the state `S`"
+        report.error("nonlinear-state", message, node.span, help="write the previous state as `S`")
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    scope: Scope
+    report: Report
+
+    def error(self, code: str, message: str, node: ex.Node, *help: str, label: str = "") -> None:
+        self.report.error(code, message, node.span, label=label, help=help)
+
+    def shape(self, node: ex.Node) -> Shape | None:
+        match node:
+            case ex.Number():
+                return SCALAR
+            case ex.Name():
+                return self._name(node)
+            case ex.Unary():
+                return self.shape(node.operand)
+            case ex.Transpose():
+                inner = self.shape(node.operand)
+                return inner and Shape(inner.columns, inner.rows, inner.state)
+            case ex.Call():
+                return self._call(node)
+            case ex.Binary():
+                return self._binary(node)
+
+    def _name(self, node: ex.Name) -> Shape | None:
+        if node.id == "S":
+            return STATE
+        if node.id == "I":
+            return Shape(None, None)
+        if node == BROKEN:
+            return None
+        found = resolve(node, self.scope, self.report)
+        if found is None:
+            return None
+        return SCALAR if found.axis is Axis.SCALAR else Shape(found.axis.value, "1")
+
+    def _call(self, node: ex.Call) -> Shape | None:
+        found = [self.shape(a) for a in node.arguments]
+        shapes = [s for s in found if s is not None]
+        if len(shapes) < len(found):
+            return None
+        if any(s.state for s in shapes):
+            message = f"`{node.function}` of the state: the update must be linear in `S`"
+            self.error("nonlinear-state", message, node)
+            return None
+        name, first = node.function, shapes[0]
+        if name in ex.NORMS:
+            check_eps(node, self.report)
+        if name == "diag":
+            return self._diag(node, first)
+        if any(not s.scalar and not s.vector for s in shapes):
+            self.error("matrix-shape", f"`{name}` takes scalars and vectors, not a matrix", node)
+            return None
+        if (name in ex.REDUCTIONS or name in ex.NORMS) and any(s.scalar for s in shapes):
+            self.error("matrix-shape", f"`{name}` needs vectors, but got a scalar", node)
+            return None
+        joined = self._alike(node, shapes[0], shapes[1]) if len(shapes) == 2 else first
+        return SCALAR if joined and name in ex.REDUCTIONS else joined
+
+    def _diag(self, node: ex.Call, inner: Shape) -> Shape | None:
+        if inner.vector:
+            size = inner.rows if inner.columns == "1" else inner.columns
+            return Shape(size, size)
+        help_text = "a scalar times the identity is written `a * I`" if inner.scalar else ""
+        self.error("matrix-shape", f"`diag` needs a vector, but got {inner}", node, help_text)
+        return None
+
+    def _binary(self, node: ex.Binary) -> Shape | None:
+        left, right = self.shape(node.left), self.shape(node.right)
+        if left is None or right is None:
+            return None
+        match node.operator:
+            case "@":
+                return self._product(node, left, right)
+            case "+" | "-":
+                return self._sum(node, left, right)
+            case "*":
+                return self._scaled(node, left, right)
+            case _:
+                return self._quotient(node, left, right)
+
+    def _linear(self, node: ex.Binary, left: Shape, right: Shape) -> bool:
+        if left.state and right.state:
+            message = (
+                "the state stands on both sides of a product: the update must be linear in `S`"
+            )
+            self.error("nonlinear-state", message, node)
+        return not (left.state and right.state)
+
+    def _product(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
+        if not self._linear(node, left, right):
+            return None
+        state = left.state or right.state
+        if left.scalar or right.scalar:
+            self.error("matrix-shape", "a scalar is multiplied with `*`, not with `@`", node)
+            return None
+        if left.rows is None or right.rows is None:  # a multiple of the identity
+            other = right if left.rows is None else left
+            return Shape(other.rows, other.columns, state)
+        if left.columns == right.rows:
+            return Shape(left.rows, right.columns, state)
+        message = f"`@` cannot multiply {left} with {right}"
+        self.error("matrix-shape", message, node, *self._outer(node, left, right))
+        return None
+
+    def _outer(self, node: ex.Binary, left: Shape, right: Shape) -> tuple[str, ...]:
+        """What was probably meant by a product of two vectors."""
+        if not (left.vector and right.vector):
+            return ()
+        a, b = ex.unparse(node.left), ex.unparse(node.right)
+        inner = f", the inner one `dot({a}, {b})`" if left.rows == right.rows else ""
+        return (f"vectors are columns: the outer product is `{a} @ {b}.T`{inner}",)
+
+    def _sum(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
+        state = left.state or right.state
+        if left.rows is None or right.rows is None:
+            known = right if left.rows is None else left
+            if known.rows != known.columns or known.scalar:
+                self.error("matrix-shape", f"`I` is square, but the other side is {known}", node)
+                return None
+            return Shape(known.rows, known.columns, state)
+        joined = self._alike(node, left, right)
+        return joined and Shape(joined.rows, joined.columns, state)
+
+    def _scaled(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
+        if not self._linear(node, left, right):
+            return None
+        state = left.state or right.state
+        if left.scalar or right.scalar:
+            other = right if left.scalar else left
+            return Shape(other.rows, other.columns, state)
+        if left.vector and (left.rows, left.columns) == (right.rows, right.columns):
+            return left
+        a, b = ex.unparse(node.left), ex.unparse(node.right)
+        message = f"`*` between {left} and {right}: a product of vectors and matrices needs `@`"
+        scales = left.vector and left.rows == right.rows and not right.vector
+        help_text = f"to scale rows write `diag({a}) @ {b}`" if scales else ""
+        self.error("matrix-shape", message, node, help_text, *self._outer(node, left, right))
+        return None
+
+    def _quotient(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
+        if right.state or (node.operator == "**" and left.state):
+            message = f"the state under `{node.operator}`: the update must be linear in `S`"
+            self.error("nonlinear-state", message, node)
+            return None
+        if right.scalar and (node.operator == "/" or left.vector or left.scalar):
+            return left
+        if (left.vector or left.scalar) and (right.vector or right.scalar):
+            return self._alike(node, left, right)
+        self.error("matrix-shape", f"`{node.operator}` between {left} and {right}", node)
+        return None
+
+    def _alike(self, node: ex.Node, left: Shape, right: Shape) -> Shape | None:
+        """Equal shapes, or a scalar with a vector."""
+        if (left.rows, left.columns) == (right.rows, right.columns):
+            return left
+        if left.scalar or right.scalar:
+            other = right if left.scalar else left
+            if other.vector:
+                return other
+            hint = "the identity is written `I`" if isinstance(node, ex.Binary) else ""
+            message = f"a scalar and a matrix of {other} do not add"
+            self.error("matrix-shape", message, node, hint)
+            return None
+        turned = (left.rows, left.columns) == (right.columns, right.rows)
+        hint = "one of the two is transposed" if turned else ""
+        self.error("matrix-shape", f"shapes do not agree: {left} and {right}", node, hint)
+        return None
