@@ -1,0 +1,1 @@
+"""Symbolic half: recurrences, their window form, proofs and printers."""

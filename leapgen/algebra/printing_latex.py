@@ -1,0 +1,85 @@
+"""LaTeX of element expressions."""
+
+from __future__ import annotations
+
+import re
+
+import sympy
+from sympy.printing.latex import LatexPrinter as SympyLatex
+
+from leapgen.algebra.ordering import is_log2e, negative, split_product, terms_of
+
+_GREEK = {"alpha", "beta", "gamma", "delta", "kappa", "rho", "eta", "theta", "lambda", "mu", "w"}
+_SPECIAL = {
+    "rG": r"G_{r}",
+    "rk": r"k_{r}",
+    "K": r"d_k",
+    "V": r"d_v",
+}
+
+
+def symbol_latex(name: str) -> str:
+    """`k_raw` -> k^{raw}, `G1` -> G_{1}, `p_q_1` -> p_{q,1}, `A_log` -> A_{\\mathrm{log}}."""
+    if name in _SPECIAL:
+        return _SPECIAL[name]
+    if entry := re.fullmatch(r"(\w+)\[(\w)\]", name):
+        return rf"{{{symbol_latex(entry[1])}}}_{{{entry[2]}}}"
+    head, *tail = name.split("_")
+    match = re.fullmatch(r"([A-Za-z]+?)(\d+|(?<=y)q)", head)
+    if match:
+        head, tail = match[1], [match[2], *tail]
+    base = f"\\{head}" if head in _GREEK - {"w"} else head
+    if len(base) > 1 and not base.startswith("\\"):
+        base = rf"\mathrm{{{base}}}"
+    if not tail:
+        return base
+    marks = ",".join(t if len(t) == 1 or t.isdigit() else rf"\mathrm{{{t}}}" for t in tail)
+    return f"{base}_{{{marks}}}"
+
+
+class LatexPrinter(SympyLatex):  # type: ignore[misc]
+    """SymPy's printer with the names and the order of this package."""
+
+    def _print_Symbol(self, expr: sympy.Symbol, style: str = "plain") -> str:
+        return symbol_latex(str(expr.name))
+
+    def _print_Add(self, expr: sympy.Add, order: str | None = None) -> str:
+        first, *rest = terms_of(expr)
+        out = str(self._print(first))
+        for term in rest:
+            minus = negative(term)
+            out += (" - " if minus else " + ") + str(self._print(-term if minus else term))
+        return out
+
+    def _print_Mul(self, expr: sympy.Mul) -> str:
+        if negative(expr):
+            return "- " + self._factor(-expr)
+        numerator, denominator = split_product(expr)
+        top = r" \, ".join(self._factor(f) for f in numerator)
+        if not denominator:
+            return top
+        return rf"\frac{{{top}}}{{{self._print(sympy.Mul(*denominator))}}}"
+
+    def _factor(self, expr: sympy.Expr) -> str:
+        code = str(self._print(expr))
+        return rf"\left({code}\right)" if isinstance(expr, sympy.Add) else code
+
+    def _print_Pow(self, expr: sympy.Pow) -> str:
+        if is_log2e(expr):
+            return r"\log_2 e"
+        return str(super()._print_Pow(expr))
+
+    def _print_exp2(self, expr: sympy.Expr) -> str:
+        return f"2^{{{self._print(expr.args[0])}}}"
+
+    def _print_SumK(self, expr: sympy.Expr) -> str:
+        return rf"\sum_{{i}} {self._factor(expr.args[0])}"
+
+    def _print_SumV(self, expr: sympy.Expr) -> str:
+        return rf"\sum_{{j}} {self._factor(expr.args[0])}"
+
+    def _print_softplus(self, expr: sympy.Expr) -> str:
+        return rf"\operatorname{{softplus}}\left({self._print(expr.args[0])}\right)"
+
+    def _print_sigmoid(self, expr: sympy.Expr) -> str:
+        return rf"\sigma\left({self._print(expr.args[0])}\right)"
