@@ -75,6 +75,7 @@ class Diagnostics(LeapgenError):
 
     @property
     def codes(self) -> tuple[str, ...]:
+        """The code of every finding, in order."""
         return tuple(d.code for d in self.items)
 
     def render(self, colour: bool = False) -> str:
@@ -84,6 +85,7 @@ class Diagnostics(LeapgenError):
 
     @property
     def summary(self) -> str:
+        """`2 errors, 1 warning`."""
         errors = sum(d.severity == "error" for d in self.items)
         warnings = len(self.items) - errors
         counts = [(errors, "error"), (warnings, "warning")]

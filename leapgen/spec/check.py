@@ -29,6 +29,8 @@ class _Checker:
     report: Report
 
     def tree(self, tree: Tree, kind: g.Kind, what: str) -> Tree:
+        if isinstance(tree, Broken):
+            return tree
         match kind:
             case g.Fields():
                 return self._fields(tree, kind, what)
@@ -210,5 +212,7 @@ def _found(tree: Tree) -> str:
             return f'"{tree.text}"'
         case Leaf(value=bool()):
             return f"the flag {tree.text}"
-        case _:
+        case Leaf():
             return f"the number {tree.text}"
+        case Broken():
+            return "something that was refused"

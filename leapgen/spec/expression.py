@@ -60,6 +60,7 @@ class Call:
     span: Span = field(default=_NOWHERE, compare=False, repr=False)
 
     def keyword(self, name: str) -> Node | None:
+        """The value of an option, None where it is absent."""
         return dict(self.keywords).get(name)
 
 

@@ -196,39 +196,36 @@ MODEL = Fields(
     },
     others=_LOWER,
 )
+_HEAD_NAMES = Fields(
+    title="the heads",
+    keys={
+        "key": Key(Word(("H",)), "name of the number of key heads"),
+        "value": Key(Word(("HV",)), "name of the number of value heads"),
+    },
+)
+_DIMS = Fields(
+    title="the dimensions",
+    keys={
+        "key": Key(_DIMENSION, "key channels K", required=True),
+        "value": Key(_DIMENSION, "value channels V", required=True),
+    },
+)
+_TOLERANCES = Fields(
+    title="the tolerances",
+    keys={name: Key(Positive(), f"largest error of the {name}") for name in BOUNDED},
+)
 SPEC = Fields(
     title="a spec",
     keys={
         "name": Key(_LOWER, "name of the spec and of its modules", required=True),
         "title": Key(Text(), "its name for people", required=True),
-        "heads": Key(
-            Fields(
-                {"key": Key(Word(("H",)), "key heads"), "value": Key(Word(("HV",)), "value heads")},
-                "the heads",
-            ),
-            "names of the two head counts; HV is a multiple of H",
-        ),
-        "dims": Key(
-            Fields(
-                {
-                    "key": Key(_DIMENSION, "key channels K", required=True),
-                    "value": Key(_DIMENSION, "value channels V", required=True),
-                },
-                "the dimensions",
-            ),
-            "default dimensions of a head",
-            required=True,
-        ),
+        "heads": Key(_HEAD_NAMES, "names of the two head counts; HV is a multiple of H"),
+        "dims": Key(_DIMS, "default dimensions of a head", required=True),
         "inputs": Key(MapOf(_INPUT), "tensors that a step receives, in order", required=True),
         "let": Key(MapOf(_FORMULA), "raw inputs to coefficients, in order"),
         "recurrence": Key(_recurrence(required=True), "one token", required=True),
         "state": Key(STATE, "how the state is stored", required=True),
-        "tolerances": Key(
-            Fields(
-                {b: Key(Positive(), f"largest error of the {b}") for b in BOUNDED}, "tolerances"
-            ),
-            "tighter bounds than the computed ones",
-        ),
+        "tolerances": Key(_TOLERANCES, "tighter bounds than the computed ones"),
         "choices": Key(
             MapOf(MapOf(ALTERNATIVE, _LOWER), _LOWER),
             "orthogonal choices; the first alternative of each is the default",

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from leapgen.diagnostics import Diagnostic, Diagnostics, Report, Span
-from leapgen.spec import choices, grammar, header, program, tree
+from leapgen.diagnostics import Diagnostic, Diagnostics, Report
+from leapgen.spec import choices, grammar, header, program
 from leapgen.spec.check import check
 from leapgen.spec.model import Spec
+from leapgen.spec.reader import read
+from leapgen.spec.tree import Table
 
 StateOptions = Mapping[str, str | int | None]
 
@@ -53,7 +55,8 @@ def loads(
     parts = _program(document, wanted, report)
     _check_others(document, wanted, report)
     report.raise_errors()
-    assert heading is not None and parts is not None  # otherwise something was reported
+    assert heading is not None, "a header was refused without a finding"
+    assert parts is not None, "a program was refused without a finding"
     known = {name: tuple(options) for name, options in choices.tables(document).items()}
     return Spec(
         name=heading.name,
@@ -87,32 +90,28 @@ def combinations(path: str | Path) -> tuple[Mapping[str, str], ...]:
     return tuple(dict(p) for p in choices.pairs(document))
 
 
-def _document(report: Report) -> tree.Table:
+def _document(report: Report) -> Table:
     """The file's tables, checked against the grammar; raises when there is no table at all."""
-    root = tree.read(report)
-    if root is None:
+    document = check(read(report), grammar.SPEC, report)
+    if not isinstance(document, Table):
         report.raise_errors()
-    start = tree.Broken(Span(1, 1, 2))
-    document = check(root or start, grammar.SPEC, report)
-    if not isinstance(document, tree.Table):
-        report.raise_errors()
-        raise AssertionError("the grammar rejected the file without a finding")
+        raise AssertionError("the grammar refused the file without a finding")
     choices.check_choices(document, report)
     return document
 
 
-def _program(document: tree.Table, picks: choices.Picks, report: Report) -> program.Program | None:
+def _program(document: Table, picks: choices.Picks, report: Report) -> program.Program | None:
     reasons = dict(_dropped(document, picks))
     return program.build(choices.apply(document, picks), report, reasons)
 
 
-def _dropped(document: tree.Table, picks: choices.Picks) -> Iterator[tuple[str, str]]:
+def _dropped(document: Table, picks: choices.Picks) -> Iterator[tuple[str, str]]:
     for choice, alternatives in choices.tables(document).items():
         for name in choices.dropped_names(alternatives[picks[choice]]):
             yield name, f"`{choice}: {picks[choice]}` drops it"
 
 
-def _check_others(document: tree.Table, wanted: choices.Picks, report: Report) -> None:
+def _check_others(document: Table, wanted: choices.Picks, report: Report) -> None:
     """Check the defaults and every other alternative on its own; note where errors come from."""
     others = [choices.defaults(document), *choices.singles(document)]
     base = others[0]

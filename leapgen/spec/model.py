@@ -126,7 +126,8 @@ class Spec:
     source: str = field(repr=False, default="")  # the file's text, for diagnostics
 
     def input(self, name: str) -> Input:
-        return next(i for i in self.inputs if i.name == name)
+        """The input of a name. Errors: KeyError for an unknown one."""
+        return {i.name: i for i in self.inputs}[name]
 
     @property
     def nondefault_picks(self) -> tuple[str, ...]:

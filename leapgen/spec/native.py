@@ -27,10 +27,12 @@ class Shape:
 
     @property
     def scalar(self) -> bool:
+        """1 x 1."""
         return self.rows == self.columns == "1"
 
     @property
     def vector(self) -> bool:
+        """A row or a column of more than one element."""
         return (self.rows == "1") != (self.columns == "1")
 
     def __str__(self) -> str:
@@ -141,9 +143,7 @@ class _Matrices:
 
     def _linear(self, node: ex.Binary, left: Shape, right: Shape) -> bool:
         if left.state and right.state:
-            message = (
-                "the state stands on both sides of a product: the update must be linear in `S`"
-            )
+            message = "the state times the state: the update must be linear in `S`"
             self.error("nonlinear-state", message, node)
         return not (left.state and right.state)
 

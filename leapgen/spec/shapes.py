@@ -96,16 +96,19 @@ class _Elements:
             case ex.Number():
                 return CONSTANT
             case ex.Name(id="S"):
-                return self._state(node)
+                self._state(node)
+                return None
             case ex.Name(id="I"):
-                return self._matrix(node, "the identity `I`")
+                self._matrix(node, "the identity `I`")
+                return None
             case ex.Name():
                 return resolve(node, self.scope, self.report)
             case ex.Unary():
                 return self.type(node.operand)
             case ex.Transpose():
                 self.type(node.operand)
-                return self._matrix(node, "a transpose")
+                self._matrix(node, "a transpose")
+                return None
             case ex.Call():
                 return self._call(node)
             case ex.Binary():
@@ -125,7 +128,8 @@ class _Elements:
         found = [self.type(a) for a in node.arguments]
         types = [t for t in found if t is not None]
         if node.function in ex.NATIVE_FUNCTIONS:
-            return self._matrix(node, f"`{node.function}`")
+            self._matrix(node, f"`{node.function}`")
+            return None
         if node.function in ex.NORMS:
             check_eps(node, self.report)
         if len(types) < len(found):
@@ -145,7 +149,8 @@ class _Elements:
     def _binary(self, node: ex.Binary) -> Type | None:
         left, right = self.type(node.left), self.type(node.right)
         if node.operator == "@":
-            return self._matrix(node, "the matrix product `@`")
+            self._matrix(node, "the matrix product `@`")
+            return None
         if left is None or right is None:
             return None
         return self._join(node, (node.left, node.right), (left, right), node.operator)
