@@ -6,7 +6,7 @@ import importlib
 import math
 from dataclasses import dataclass
 
-from leapgen.diagnostics import Report, listing, suggest
+from leapgen.diagnostics import LeapgenError, Report, listing, suggest
 from leapgen.spec import grammar as g
 from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree
 
@@ -14,6 +14,16 @@ from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree
 def format_names() -> tuple[str, ...]:
     """Names of the storage formats. Asked late: formats are built on specs, not below them."""
     return tuple(importlib.import_module("leapgen.formats.table").FORMATS)
+
+
+def format_refusal(name: str, smoothing: str | None, compensators: int | None) -> str:
+    """Why a format cannot have these state options; empty when it can."""
+    row = importlib.import_module("leapgen.formats.table").FORMATS[name]
+    try:
+        row.with_state(smoothing, compensators)
+    except LeapgenError as error:
+        return str(error)
+    return ""
 
 
 def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> Tree:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from leapgen.spec.names import LOWER_WORD, MODEL_NAME, WORD
 from leapgen.tensors import DTYPES
@@ -99,8 +99,7 @@ class MapOf:
     """A mapping from names that the author gives."""
 
     value: Kind
-    name: Text = field(default_factory=lambda: Text(WORD, "letters, digits and underscores"))
-    may_be_empty: bool = False
+    name: Text = Text(WORD, "letters, digits and underscores")
 
 
 Kind = Text | Word | FormatName | Integer | Positive | Flag | FormulaText | ListOf | Fields | MapOf
@@ -159,7 +158,7 @@ def _recurrence(required: bool) -> Fields:
     }
     needed = ("native", "substeps", "output") if required else ()
     keys = {name: Key(k.kind, k.doc, name in needed) for name, k in keys.items()}
-    return Fields(keys, "the recurrence")
+    return Fields(keys, "the recurrence" if required else "a recurrence patch")
 
 
 ALTERNATIVE = Fields(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leapgen.diagnostics import Diagnostic, Report, Span
 from leapgen.spec import choices, grammar
-from leapgen.spec.check import check
+from leapgen.spec.check import check, format_refusal
 from leapgen.spec.model import PublishedModel, State
 from leapgen.spec.tree import Broken, Entry, Leaf, Table, scalar
 
@@ -64,14 +64,27 @@ def _state(block: object, report: Report, options: Mapping[str, str | int | None
     name, window = _word(table, "format"), _whole(table, "window")
     if name is None or window is None:
         return None
+    smoothing, compensators = _word(table, "smoothing"), _whole(table, "compensators")
+    _check_format(report, table, name, smoothing, compensators)
     return State(
         format=name,
         window=window,
-        compensators=_whole(table, "compensators"),
-        smoothing=_word(table, "smoothing"),
+        compensators=compensators,
+        smoothing=smoothing,
         records=_word(table, "records") or grammar.RECORD_DTYPES[0],
         span=block.span,
     )
+
+
+def _check_format(
+    report: Report, table: Table, name: str, smoothing: str | None, compensators: int | None
+) -> None:
+    """Options that the format does not have are errors at their keys."""
+    for key, options in (("smoothing", (smoothing, None)), ("compensators", (None, compensators))):
+        refusal = format_refusal(name, *options)
+        if refusal:
+            help_text = f"leave `{key}` out, or choose another format"
+            report.error("format-option", refusal, table.key(key), help=help_text)
 
 
 def _options(report: Report, options: Mapping[str, str | int | None]) -> Mapping[str, Entry]:
