@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from leapgen.diagnostics import LeapgenError
 
-class UnsupportedSource(Exception):
+
+class UnsupportedSource(LeapgenError):
     """The source uses something that the emulator does not know; the message names it."""
 
 
-class BuildFailed(Exception):
-    """The C++ compiler is missing or rejected the translated source."""
+class BuildFailed(LeapgenError):
+    """The C++ compiler rejected the translated source."""
 
 
-class LaunchFailed(Exception):
+class LaunchFailed(LeapgenError):
     """The emulated program did something that is an error on a GPU: the message says what."""

@@ -32,12 +32,13 @@ def lower(func: Any, arch: str, pass_configs: Mapping[str, object] = PASS_CONFIG
 
     Raises ValueError if it does not come out as exactly one CUDA kernel of fixed block size.
     """
-    import tilelang
     from tilelang import tvm
+    from tilelang.backend.module import create_backend_context
+    from tilelang.engine.lower import lower_with_context
 
-    target = {"kind": "cuda", "arch": arch}
-    with tvm.transform.PassContext(opt_level=3, config=dict(pass_configs)):
-        artifact = tilelang.lower(func, target=target)
+    context = create_backend_context({"kind": "cuda", "arch": arch}, None, "auto")
+    with tvm.transform.PassContext(opt_level=3, config=dict(pass_configs)), context.target:
+        artifact = lower_with_context(func, context)
     kernels = list(artifact.device_mod.functions.items())
     if len(kernels) != 1:
         raise ValueError(f"one kernel expected, found {[str(name) for name, _ in kernels]}")

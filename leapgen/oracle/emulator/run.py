@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from leapgen.oracle.emulator.build import build
 from leapgen.oracle.emulator.errors import LaunchFailed
+from leapgen.oracle.emulator.guard import Block, Guard, Region
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS, lower
+from leapgen.oracle.emulator.places import resolve
 from leapgen.oracle.emulator.source import Parameter, read_signature, translate
 
 DYNAMIC_BYTES = 227 * 1024  # the most that any present arch gives one block
-_SCALARS: dict[str, type[Any]] = {
+_SCALARS: dict[str, Any] = {
     "int": ctypes.c_int32, "int32_t": ctypes.c_int32, "uint": ctypes.c_uint32,
     "unsigned int": ctypes.c_uint32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
     "long long": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float,
@@ -25,21 +29,41 @@ _SCALARS: dict[str, type[Any]] = {
 _LOCK = threading.Lock()  # signal handlers belong to the process: one launch at a time
 
 
-class Tensor(Protocol):
-    """The part of a torch tensor that a launch needs."""
-
-    def data_ptr(self) -> int: ...
-    def numel(self) -> int: ...
-    def element_size(self) -> int: ...
+class _Region(ctypes.Structure):  # lg::Region of shim/hooks.h
+    _fields_ = (
+        ("begin", ctypes.c_size_t),
+        ("end", ctypes.c_size_t),
+        ("outer_begin", ctypes.c_size_t),
+        ("outer_end", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("races_allowed", ctypes.c_uint64),
+        ("shared", ctypes.c_uint64),
+        ("counts", ctypes.c_uint64 * 4),
+    )
 
 
 class _Launch(ctypes.Structure):  # lg::Launch of shim/emulator.h
-    _fields_ = [
+    _fields_ = (
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
         ("seed", ctypes.c_uint64),
-        ("dynamic_bytes", ctypes.c_uint64),
-    ]
+        ("regions", ctypes.c_void_p),
+        ("region_count", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a checked launch did to one buffer, summed over its blocks.
+
+    read_bytes, written_bytes      sum over all accesses of all threads
+    read_sectors, written_sectors  different 32-byte sectors, each once a block
+    """
+
+    read_bytes: int
+    written_bytes: int
+    read_sectors: int
+    written_sectors: int
 
 
 class EmulatedKernel:
@@ -49,8 +73,12 @@ class EmulatedKernel:
     threads        threads of a block: a number, or (x, y, z); default from __launch_bounds__
     kernel         name of the kernel, if the source has several
     dynamic_bytes  dynamic shared memory of a block
+    checked        watch every access: bounds to the byte, alignment, shared memory that is read
+                   before it is written, and races, found exactly and not by chance; about ten
+                   times slower
 
-    Raises UnsupportedSource for constructs that are not emulated, BuildFailed if g++ fails.
+    Raises UnsupportedSource for constructs that are not emulated, BuildFailed if g++ fails,
+    MissingTool if it is absent.
     """
 
     def __init__(
@@ -60,15 +88,19 @@ class EmulatedKernel:
         *,
         kernel: str | None = None,
         dynamic_bytes: int = DYNAMIC_BYTES,
+        checked: bool = False,
     ) -> None:
+        self.source = source
+        self.checked = checked
         self.signature = read_signature(source, kernel)
         block = threads if threads is not None else self.signature.threads
         if block is None:
             raise ValueError("threads: the source has no __launch_bounds__, so a number is needed")
         self.block = (block, 1, 1) if isinstance(block, int) else block
-        library = ctypes.CDLL(str(build(translate(source, self.signature, dynamic_bytes))))
-        self._launch = library.leapgen_launch
-        self._error = library.leapgen_error
+        self.library = build(translate(source, self.signature, dynamic_bytes), checked)
+        loaded = ctypes.CDLL(str(self.library))
+        self._launch = loaded.leapgen_launch
+        self._error = loaded.leapgen_error
         self._error.restype = ctypes.c_char_p
 
     @property
@@ -82,27 +114,52 @@ class EmulatedKernel:
         arguments: Mapping[str, Any] | Sequence[Any],
         *,
         seed: int = 1,
-    ) -> None:
-        """Run all blocks of a grid of 1 to 3 extents.
+        guard: bool = True,
+        races_allowed: Collection[str] = (),
+    ) -> dict[str, Count]:
+        """Run all blocks of a grid of 1 to 3 extents; zero blocks do nothing.
 
-        arguments  by name (further names are ignored) or in the CUDA kernel's order: contiguous
-                   NumPy arrays or CPU tensors, changed in place, and numbers
-        seed       order of blocks and threads; 0 is ascending, every other number a random order
+        arguments      by name (further names are ignored) or in the CUDA kernel's order:
+                       contiguous NumPy arrays or CPU tensors, changed in place, and numbers
+        seed           order of blocks and threads; 0 is ascending, others are random orders
+        guard          run on copies with unreadable pages beside them (needs their memory twice)
+        races_allowed  buffers to which threads or blocks may store the same value, checked runs
 
-        Raises LaunchFailed for deadlocks, faults and misuse of collectives; ValueError for
-        arguments that do not fit the signature.
+        Returns, for a checked and guarded launch, what happened to each buffer (buffers that
+        overlap count together, under their names joined by ``+``); otherwise nothing.
+        Raises LaunchFailed for deadlocks, faults, misuse of collectives and what checked runs
+        find; the arguments are then as before (with guard). ValueError if they do not fit.
         """
         extents = (grid,) if isinstance(grid, int) else tuple(grid)
         if 0 in extents:
-            return
-        values = [self._value(p, a) for p, a in zip(*self._matched(arguments), strict=True)]
+            return {}
+        matched = list(zip(*self._matched(arguments), strict=True))
+        blocks = {p.name: _block(p, a) for p, a in matched if p.pointer}
+        with _LOCK, Guard(blocks.values()) if guard else nullcontext() as guarded:
+            values = [
+                ctypes.c_void_p(
+                    guarded.address(blocks[p.name]) if guarded else blocks[p.name].address
+                )
+                if p.pointer
+                else _scalar(p, a)
+                for p, a in matched
+            ]
+            regions = guarded.regions if guarded else []
+            table = _table(regions, races_allowed)
+            self._run(extents, seed, values, table)
+            if guarded:
+                guarded.keep()
+        return _counts(table) if self.checked else {}
+
+    def _run(self, extents: tuple[int, ...], seed: int, values: list[Any], table: Any) -> None:
         pointers = (ctypes.c_void_p * max(1, len(values)))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
         )
-        info = _Launch((*extents, 1, 1)[:3], self.block, seed, 0)
-        with _LOCK:
-            if self._launch(pointers, ctypes.byref(info)):
-                raise LaunchFailed(self._error().decode(errors="replace"))
+        grid = (*extents, 1, 1)[:3]
+        info = _Launch(grid, self.block, seed, ctypes.addressof(table), len(table))
+        if self._launch(pointers, ctypes.byref(info)):
+            text = self._error().decode(errors="replace")
+            raise LaunchFailed(resolve(text, self.library, self.source))
 
     def _matched(
         self, arguments: Mapping[str, Any] | Sequence[Any]
@@ -117,33 +174,63 @@ class EmulatedKernel:
             raise ValueError(f"{len(parameters)} arguments expected, found {len(arguments)}")
         return parameters, list(arguments)
 
-    @staticmethod
-    def _value(parameter: Parameter, argument: Any) -> Any:
-        if not parameter.pointer:
-            if parameter.type not in _SCALARS:
-                raise ValueError(f"{parameter.name}: a scalar of type {parameter.type}")
-            return _SCALARS[parameter.type](argument)
-        address, itemsize = _address(parameter, argument)
-        if itemsize != parameter.itemsize:
-            raise ValueError(
-                f"{parameter.name}: elements of {parameter.itemsize} bytes ({parameter.type}) "
-                f"expected, found {itemsize}"
-            )
-        return ctypes.c_void_p(address)
+
+def _table(regions: Sequence[Region], races_allowed: Collection[str]) -> Any:
+    table = (_Region * (len(regions) + 2))()  # two more: shared memory, filled by the launch
+    for entry, region in zip(table, regions, strict=False):
+        entry.begin, entry.end = region.begin, region.end
+        entry.outer_begin, entry.outer_end = region.outer
+        entry.name = "+".join(region.names).encode()
+        entry.races_allowed = int(any(name in races_allowed for name in region.names))
+    return table
 
 
-def _address(parameter: Parameter, argument: Any) -> tuple[int, int]:
+def _counts(table: Any) -> dict[str, Count]:
+    return {
+        entry.name.decode(): Count(
+            read_bytes=entry.counts[0],
+            written_bytes=entry.counts[1],
+            read_sectors=entry.counts[2],
+            written_sectors=entry.counts[3],
+        )
+        for entry in table
+        if not entry.shared
+    }
+
+
+def _scalar(parameter: Parameter, argument: Any) -> Any:
+    if parameter.type not in _SCALARS:
+        raise ValueError(f"{parameter.name}: a scalar of type {parameter.type}")
+    return _SCALARS[parameter.type](argument)
+
+
+def _block(parameter: Parameter, argument: Any) -> Block:
+    name = parameter.name
     if isinstance(argument, np.ndarray):
-        if not argument.flags.c_contiguous:
-            raise ValueError(f"{parameter.name}: the array is not contiguous")
-        return argument.ctypes.data, argument.itemsize
-    if hasattr(argument, "data_ptr"):
-        return argument.data_ptr(), argument.element_size()
-    raise ValueError(f"{parameter.name}: an array expected, found {type(argument).__name__}")
+        contiguous, address = argument.flags.c_contiguous, argument.ctypes.data
+        itemsize, size = argument.itemsize, argument.nbytes
+    elif hasattr(argument, "data_ptr"):
+        contiguous, address = argument.is_contiguous(), argument.data_ptr()
+        itemsize = argument.element_size()
+        size = argument.numel() * itemsize
+    else:
+        raise ValueError(f"{name}: an array expected, found {type(argument).__name__}")
+    if not contiguous:
+        raise ValueError(f"{name}: the array is not contiguous; pass a flat view of its memory")
+    if itemsize != parameter.itemsize:
+        raise ValueError(
+            f"{name}: elements of {parameter.itemsize} bytes ({parameter.type}) expected, "
+            f"found {itemsize}"
+        )
+    return Block(name, address, size)
 
 
 def from_prim_func(
-    func: Any, arch: str = "sm_90a", pass_configs: Mapping[str, object] = PASS_CONFIGS
+    func: Any,
+    arch: str = "sm_90a",
+    pass_configs: Mapping[str, object] = PASS_CONFIGS,
+    *,
+    checked: bool = False,
 ) -> EmulatedKernel:
     """Lower a TileLang prim_func and compile what it emits; block size and shared memory follow."""
     lowered = lower(func, arch, pass_configs)
@@ -152,4 +239,5 @@ def from_prim_func(
         lowered.threads,
         kernel=lowered.kernel,
         dynamic_bytes=lowered.shared_bytes,
+        checked=checked,
     )

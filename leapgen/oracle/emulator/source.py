@@ -92,7 +92,7 @@ def translate(source: str, signature: Signature, dynamic_bytes: int) -> str:
     if len(declared) > 1:
         raise UnsupportedSource(f"several dynamic shared arrays: {sorted(n for _, n in declared)}")
     body = re.sub(r"\bextern\s+__shared__\b", "extern", body)
-    lines = ["#line 1 \"kernel.cu\"", ptx.rewrite(body), "#line 1 \"launch\""]
+    lines = ['#line 1 "kernel.cu"', ptx.rewrite(body), '#line 1 "launch"']
     area, size = "nullptr", 0
     for element, name in declared:
         size = dynamic_bytes
@@ -107,8 +107,7 @@ def translate(source: str, signature: Signature, dynamic_bytes: int) -> str:
 _LAUNCH = """
 extern "C" __attribute__((visibility("default")))
 int leapgen_launch(void** arguments, lg::Launch* info) {{
-  info->dynamic_bytes = {size};
-  return lg::launch(lg::call<{kernel}>, arguments, *info, {area});
+  return lg::launch(lg::call<{kernel}>, arguments, *info, {area}, {size});
 }}
 extern "C" __attribute__((visibility("default")))
 const char* leapgen_error() {{ return lg::error_text; }}

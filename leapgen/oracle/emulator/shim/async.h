@@ -24,11 +24,10 @@ struct Waiter {
 };
 inline std::vector<Waiter> waiters;
 
-void checked_copy(void* to, const void* from, std::size_t bytes);  // check.h
-
 inline void land(const Copy& copy) {
-  checked_copy(copy.to, copy.from, copy.bytes);
+  std::memcpy(copy.to, copy.from, copy.bytes);
   std::memset(static_cast<char*>(copy.to) + copy.bytes, 0, copy.zeros);
+  check_land(copy.to, copy.bytes + copy.zeros, copy.barrier);
 }
 inline void commit(std::vector<Groups>& all) {
   Groups& groups = all[std::size_t(current->linear)];
@@ -68,6 +67,7 @@ inline void store_phase(std::uint64_t& barrier, Phase phase) {
   barrier = bits<std::uint64_t>(phase);
 }
 inline void arrive(std::uint64_t& barrier, std::int32_t bytes) {
+  check_release(&barrier);
   Phase phase = phase_of(barrier);
   if (phase.missing == 0) fail("more arrivals at an mbarrier than the %d expected", phase.expected);
   phase.missing = std::uint16_t(phase.missing - 1);
@@ -97,6 +97,7 @@ inline void wait_phase(std::uint64_t& barrier, unsigned parity) {
     waiters.push_back({&barrier, current});
     suspend("an mbarrier");
   }
+  check_acquire(&barrier, current->linear);
 }
 
 inline void async_block_started() {
@@ -144,9 +145,11 @@ inline void tma_load(void* to, const void* from, Barrier& barrier, uint32_t byte
   if (bytes % 16 || reinterpret_cast<std::uintptr_t>(to) % 16 ||
       reinterpret_cast<std::uintptr_t>(from) % 16)
     lg::fail("a bulk copy of %u bytes that is not aligned to 16", bytes);
+  lg::check_issue(to, from, bytes);
   lg::bulk.push_back({to, from, bytes, 0, reinterpret_cast<std::uint64_t*>(&barrier)});
 }
 inline void tma_store(void* to, void* from, uint32_t bytes) {
+  lg::check_issue(to, from, bytes);
   lg::stores[std::size_t(lg::current->linear)].open.push_back({to, from, bytes, 0, nullptr});
 }
 
@@ -157,6 +160,7 @@ inline void cp_async_gs_conditional(const void* to, const void* from, bool condi
     if (reinterpret_cast<std::uintptr_t>(address) % bytes)
       lg::fail("cp.async of %d bytes at an address that is not aligned to them", bytes);
   std::size_t take = condition ? bytes : 0;
+  lg::check_issue(const_cast<void*>(to), from, take);
   lg::loads[std::size_t(lg::current->linear)].open.push_back(
       {const_cast<void*>(to), from, take, bytes - take, nullptr});
 }

@@ -19,10 +19,14 @@ inline void on_fault(int signal, siginfo_t* info, void*) {
     sigaction(SIGFPE, &former_fpe, nullptr);
     return;
   }
-  std::snprintf(error_text, sizeof error_text, "block (%u,%u,%u) thread %d: %s at address %p",
-                block_idx.x, block_idx.y, block_idx.z, current ? current->linear : -1,
-                signal == SIGFPE ? "integer division by zero" : "access outside every buffer",
-                info->si_addr);
+  auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  int used = std::snprintf(error_text, sizeof error_text, "block (%u,%u,%u) thread %d: ", block_idx.x,
+                           block_idx.y, block_idx.z, current ? current->linear : -1);
+  char* rest = error_text + used;
+  const std::size_t room = sizeof error_text - std::size_t(used);
+  if (signal == SIGFPE) std::snprintf(rest, room, "integer division by zero");
+  else if (const Region* region = region_at(address)) describe_outside(rest, room, *region, address);
+  else std::snprintf(rest, room, "access to an address of no buffer, or a misaligned one");
   failed = true;
   siglongjmp(escape, 1);
 }
@@ -68,7 +72,4 @@ class Watch {
     return true;
   }
 };
-
-inline void check_block_started() {}
-inline void checked_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 }  // namespace lg

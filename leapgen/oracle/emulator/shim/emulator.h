@@ -37,11 +37,20 @@ inline void call(void** values) { call_with<kernel>(values, kernel); }
 struct Launch {  // mirrored by run.py
   std::uint32_t grid[3], block[3];
   std::uint64_t seed;
-  std::uint64_t dynamic_bytes;
+  Region* regions;  // the last two are filled here: static and dynamic shared memory
+  std::uint64_t region_count;
 };
 
+inline void shared_region(Region& region, unsigned char* from, unsigned char* to, const char* name) {
+  region = Region{};
+  region.begin = region.outer_begin = reinterpret_cast<std::uintptr_t>(from);
+  region.end = region.outer_end = reinterpret_cast<std::uintptr_t>(to);
+  region.name = name;
+  region.shared = 1;
+}
+
 inline int launch(void (*kernel)(void**), void** arguments, const Launch& info,
-                  unsigned char* dynamic) {
+                  unsigned char* dynamic, std::size_t dynamic_bytes) {
   call_kernel = kernel;
   kernel_arguments = arguments;
   grid_dim = {info.grid[0], info.grid[1], info.grid[2]};
@@ -50,7 +59,12 @@ inline int launch(void (*kernel)(void**), void** arguments, const Launch& info,
   random_state = info.seed ? info.seed * 0x9E3779B97F4A7C15ULL | 1u : 0;
   failed = false;
   error_text[0] = 0;
+  regions = info.regions;
+  region_count = info.region_count;
+  shared_region(regions[region_count - 2], __start_lg_shared, __stop_lg_shared, "static shared memory");
+  shared_region(regions[region_count - 1], dynamic, dynamic + dynamic_bytes, "dynamic shared memory");
   Watch watch;
+  check_launch_started();
   const unsigned total = info.grid[0] * info.grid[1] * info.grid[2];
   std::vector<unsigned> order(total);
   for (unsigned i = 0; i < total; ++i) order[i] = i;
@@ -59,10 +73,11 @@ inline int launch(void (*kernel)(void**), void** arguments, const Launch& info,
     block_idx = {block % info.grid[0], block / info.grid[0] % info.grid[1],
                  block / (info.grid[0] * info.grid[1])};
     poison(__start_lg_shared, __stop_lg_shared);
-    poison(dynamic, dynamic + info.dynamic_bytes);
+    poison(dynamic, dynamic + dynamic_bytes);
     check_block_started();
-    if (!watch.run(run_block) || failed) return 1;
+    if (!watch.run(run_block) || failed) break;
   }
-  return 0;
+  check_launch_ended();
+  return failed;
 }
 }  // namespace lg

@@ -101,8 +101,10 @@ inline bool tl_shuffle_elect() {
 // Fibers are switched at rendezvous only, so a plain read-modify-write is atomic.
 template <class T, class U, class F>
 inline T lg_atomic(T* address, U operand, F combine) {
+  lg::atomic_access = true;
   T old = *address;
   *address = T(combine(old, T(operand)));
+  lg::atomic_access = false;
   return old;
 }
 #define LG_ATOMIC(CUDA, TILE, EXPRESSION)                                                     \
@@ -125,7 +127,5 @@ template <class T, class U>
 inline T atomicAnd(T* p, U v) { return lg_atomic(p, v, [](T a, T b) { return a & b; }); }
 template <class T>
 inline T atomicCAS(T* p, T expected, T desired) {
-  T old = *p;
-  if (old == expected) *p = desired;
-  return old;
+  return lg_atomic(p, desired, [expected](T a, T b) { return a == expected ? b : a; });
 }

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <vector>
 
+#include "hooks.h"
+
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
@@ -48,7 +50,7 @@ extern "C" void lg_switch(void** save, void* load);
 asm(R"(
 .text
 .p2align 4
-.globl lg_switch
+.weak lg_switch
 .hidden lg_switch
 .type lg_switch,@function
 lg_switch:
@@ -156,6 +158,7 @@ inline void release_if_complete(BlockBarrier& barrier) {
   if (barrier.arrived < (barrier.expected ? barrier.expected : alive)) return;
   barrier.arrived = 0;
   for (Fiber* fiber : barrier.waiting) {
+    check_acquire(&barrier, fiber->linear);
     if (barrier.expected == 0 || barrier.expected == threads) ++fiber->epoch;
     ready.push_back(fiber);
   }
@@ -169,6 +172,7 @@ inline void barrier_arrive(int id, int expected, bool wait) {
     fail("barrier %d met with %d and with %d threads", id, barrier.expected, expected);
   barrier.expected = expected;
   ++barrier.arrived;
+  check_release(&barrier);
   if (wait) barrier.waiting.push_back(current);
   release_if_complete(barrier);
   if (wait) suspend("a barrier of the block");

@@ -12,6 +12,7 @@ namespace lg {
 struct Meeting {
   unsigned mask = 0, arrived = 0, round = 0;
   const char* operation = nullptr;
+  bool orders = false;  // __syncwarp orders memory accesses, the exchange of registers does not
   std::vector<Fiber*> waiting;
   alignas(16) unsigned char values[2][kWarp][64];
 };
@@ -45,7 +46,10 @@ inline void finish_if_complete(Warp& warp, Meeting& meeting) {
   if (!meeting.arrived || (meeting.mask & warp.alive & ~meeting.arrived)) return;
   meeting.arrived = 0;
   ++meeting.round;
-  for (Fiber* fiber : meeting.waiting) ready.push_back(fiber);
+  for (Fiber* fiber : meeting.waiting) {
+    if (meeting.orders) check_acquire(&meeting, fiber->linear);
+    ready.push_back(fiber);
+  }
   meeting.waiting.clear();
 }
 
@@ -76,12 +80,14 @@ inline Gathered<T> gather(unsigned mask, const T& value, const char* operation) 
   auto* values = meeting.values[meeting.round & 1u];
   if (!meeting.arrived) {
     meeting.operation = operation;
+    meeting.orders = !std::strcmp(operation, "__syncwarp");
     if ((mask & warp.alive) != ~0u) std::memset(values, 0xFF, sizeof meeting.values[0]);
   }
   if (std::strcmp(meeting.operation, operation))
     fail("lanes of one warp meet in %s and in %s", meeting.operation, operation);
   std::memcpy(values[self.lane], &value, sizeof value);
   meeting.arrived |= 1u << self.lane;
+  if (meeting.orders) check_release(&meeting);
   meeting.waiting.push_back(&self);
   finish_if_complete(warp, meeting);
   suspend(operation);
