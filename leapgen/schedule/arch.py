@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from leapgen.diagnostics import LeapgenError
@@ -15,7 +16,7 @@ class ArchError(LeapgenError):
 class Device:
     """One product of an architecture.
 
-    match       words that the driver's device name contains
+    match       words that the driver's device name contains (words end at spaces and hyphens)
     bandwidth   bytes per second that it can read
     measured    True: a read-only kernel reached it; False: the vendor's datasheet
     """
@@ -70,7 +71,7 @@ class Arch:
     def device(self, name: str) -> Device:
         """The product that a driver's device name stands for. Errors: ArchError with the known."""
         for device in self.devices:
-            if all(word in name for word in device.match.split()):
+            if set(device.match.split()) <= set(re.split(r"[\s-]+", name)):
                 return device
         known = ", ".join(d.match for d in self.devices) or "none"
         raise ArchError(f"no bandwidth known for {name!r} among devices of {self.name}: {known}")
@@ -132,6 +133,7 @@ ARCHES: dict[str, Arch] = {
             bulk=False,
             devices=(
                 Device("L40S", 8.64e11, False),
+                Device("L40", 8.64e11, False),
                 Device("RTX 4090", 1.008e12, False),
                 Device("L4", 3.0e11, False),
             ),
@@ -159,7 +161,7 @@ ARCHES: dict[str, Arch] = {
             threads=2048,
             blocks=32,
             bulk=True,
-            devices=(Device("B200", 8.0e12, False),),
+            devices=(Device("B200", 8.0e12, False), Device("GB200", 8.0e12, False)),
         ),
         _gpu(
             "sm103",
@@ -169,7 +171,7 @@ ARCHES: dict[str, Arch] = {
             threads=2048,
             blocks=32,
             bulk=True,
-            devices=(Device("B300", 8.0e12, False),),
+            devices=(Device("B300", 8.0e12, False), Device("GB300", 8.0e12, False)),
         ),
         _gpu(
             "sm120",

@@ -95,7 +95,7 @@ def test_factors_that_fp16_cannot_hold_are_dropped_on_both_sides(scale: float) -
 
 
 def test_constant_tokens_for_ten_thousand_steps() -> None:
-    """A delta rule fed one token for ever: the state has rank one and its Gram matrix is singular."""
+    """A delta rule fed one token for ever: rank one, and a singular Gram matrix in every fit."""
     rng = np.random.default_rng(3)
     K = V = 32
     k, v = rng.standard_normal(K), rng.standard_normal(V)

@@ -1,0 +1,189 @@
+"""How far a stored state drifts from the exact one over many tokens, against simpler storages.
+
+The same tokens are given to every method (teacher forcing), so ratios between methods are what to
+read, not a model's accuracy. Methods differ in what is stored and how often; between two stores the
+state is advanced in FP32 with records rounded as the kernels round them, which equals a windowed
+read to FP32 rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from leapgen.formats import elements
+from leapgen.formats.base import F32, Format
+from leapgen.oracle.evaluate import Array, definitions
+from leapgen.oracle.stepwise import Token, read, token_of
+from leapgen.oracle.streams import Heads, stream
+from leapgen.spec.model import Spec
+
+EVERY = 256
+"""Tokens between two comparisons of the state."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way of keeping the state: `format` applied every `window` tokens.
+
+    records   element type of keys and corrections between two stores; fp32 rounds nothing
+    """
+
+    name: str
+    format: Format
+    window: int
+    records: str
+    compensators: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """Errors of one method: squared error over squared magnitude, one entry a value head.
+
+    state   over the states of the last half of the tokens (every EVERY-th)
+    output  over the outputs of the last half
+    """
+
+    method: Method
+    state: tuple[float, ...]
+    output: tuple[float, ...]
+
+    @property
+    def state_mean(self) -> float:
+        """Geometric mean over heads."""
+        return _mean(self.state)
+
+    @property
+    def output_mean(self) -> float:
+        """Geometric mean over heads."""
+        return _mean(self.output)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Errors of all methods on one stream."""
+
+    spec: str
+    tokens: int
+    lines: tuple[Line, ...]
+
+    def line(self, name: str) -> Line:
+        """The line of a method's name."""
+        return next(x for x in self.lines if x.method.name == name)
+
+    def ratio(self, worse: str, better: str) -> float:
+        """How many times lower the state error of `better` is than that of `worse`."""
+        return self.line(worse).state_mean / self.line(better).state_mean
+
+    def text(self) -> str:
+        """A table for people."""
+        head = f"{self.spec}, {self.tokens} tokens: squared error over squared size (mean of heads)"
+        rows = (
+            f"  {x.method.name:<12} state {x.state_mean:.2e}  output {x.output_mean:.2e}"
+            for x in self.lines
+        )
+        return "\n".join((head, *rows)) + "\n"
+
+
+def standard_methods(spec: Spec, format: Format) -> tuple[Method, ...]:
+    """Three ways: codes alone after every token, codes alone once a window, and the whole method.
+
+    format   the spec's row with its choices applied
+    """
+    plain = format.with_state("none", 0) if format.key_scale else format
+    window, records = spec.state.window, spec.state.records
+    return (
+        Method("per step", plain, 1, "fp32", 0),
+        Method("per window", plain, window, records, 0),
+        Method("full", format, window, records, format.compensators),
+    )
+
+
+def drift(
+    spec: Spec,
+    methods: tuple[Method, ...],
+    tokens: int = 4096,
+    heads: Heads | None = None,
+    seed: int = 0,
+) -> Drift:
+    """Drift of every method on one stream of tokens.
+
+    heads   4 key and value heads of the spec's dimensions, unless told otherwise
+    Errors: ValueError, for fewer tokens than two comparisons.
+    """
+    if tokens < 2 * EVERY:
+        raise ValueError(f"at least {2 * EVERY} tokens, found {tokens}")
+    heads = heads or Heads(4, 4, spec.K, spec.V)
+    inputs = stream(spec, tokens, heads, seed)
+    exact = _tokens(spec, inputs, heads, np.float64)
+    rounded = _tokens(spec, inputs, heads, np.float32)
+    size = (heads.HV, heads.K, heads.V)
+    states = [np.zeros(size, np.float32) for _ in methods]
+    old = [np.zeros((heads.HV, m.compensators, heads.V), np.float16) for m in methods]
+    truth = np.zeros(size)
+    meters = [_Meter(heads.HV) for _ in methods]
+    for t in range(tokens):
+        truth, output = _advance(truth, exact.at(t), spec, "fp32")
+        late, compare = t >= tokens // 2, (t + 1) % EVERY == 0
+        token = rounded.at(t)
+        for i, m in enumerate(methods):
+            states[i], out = _advance(states[i], token, spec, m.records)
+            if (t + 1) % m.window == 0:
+                stored = m.format.store(states[i], old[i])
+                states[i], old[i] = m.format.restore(stored), stored.comp_u
+            if late:
+                meters[i].output(out, output)
+                if compare:
+                    meters[i].state(states[i], truth)
+    lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
+    return Drift(spec.name, tokens, tuple(lines))
+
+
+def _tokens(spec: Spec, inputs: Mapping[str, Array], heads: Heads, dtype: Any) -> Token:
+    return token_of(spec, definitions(spec, inputs, heads.HV, dtype))
+
+
+def _advance(S: Any, token: Token, spec: Spec, records: str) -> tuple[Any, Any]:
+    """One token with rounded records: (state, output)."""
+    before = S
+    for s in token.substeps:
+        decayed = S if s.log is None else S * np.exp(s.log)[..., None]
+        y = 0.0 if s.read is None else read(decayed if s.decayed else S, s.read)
+        u = s.gain * ((0.0 if s.value is None else s.value) - y)
+        u = np.broadcast_to(u, (*S.shape[:-2], S.shape[-1]))
+        key = s.key
+        if records != "fp32":
+            key, u = (elements.decode(records, elements.encode(records, x)) for x in (key, u))
+        S = decayed + key[..., None] * u[..., None, :]
+    out = read(before if spec.output.of == "previous" else S, token.query)
+    return S, out if token.add is None else out + token.add
+
+
+class _Meter:
+    """Sums of squared errors and magnitudes, a head."""
+
+    def __init__(self, heads: int) -> None:
+        self.sums = np.zeros((2, 2, heads))
+
+    def state(self, found: F32, exact: npt.NDArray[np.float64]) -> None:
+        self.sums[0] += _squares(found, exact, (-2, -1))
+
+    def output(self, found: F32, exact: npt.NDArray[np.float64]) -> None:
+        self.sums[1] += _squares(found, exact, (-1,))
+
+    def line(self, method: Method) -> Line:
+        (state, size), (output, power) = self.sums
+        return Line(method, tuple(state / size), tuple(output / power))
+
+
+def _squares(found: Any, exact: Any, axes: tuple[int, ...]) -> Any:
+    return np.stack([((found - exact) ** 2).sum(axis=axes), (exact**2).sum(axis=axes)])
+
+
+def _mean(values: tuple[float, ...]) -> float:
+    with np.errstate(divide="ignore"):
+        return float(np.exp(np.mean(np.log(np.asarray(values, np.float64)))))
