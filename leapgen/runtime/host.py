@@ -46,7 +46,7 @@ STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an
 EXPORT_VERSION = 1
 
 
-class LeapgenError(ValueError):
+class ArgumentError(ValueError):
     """An argument was refused before any launch; says which, what was expected and found."""
 
 
@@ -54,8 +54,8 @@ class CompileError(RuntimeError):
     """TileLang failed to build or compile a kernel of a generated module."""
 
 
-def _refuse(name: str, expected: object, found: object) -> LeapgenError:
-    return LeapgenError(f"{name}: expected {expected}, found {found}")
+def _refuse(name: str, expected: object, found: object) -> ArgumentError:
+    return ArgumentError(f"{name}: expected {expected}, found {found}")
 
 
 # ------------------------------------------------------------------ descriptors
@@ -413,18 +413,20 @@ class Module:
     limits: Callable[..., str | None] | None = None
     backend: Backend | None = None
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    _made: _Once = field(default_factory=_Once, repr=False, compare=False)
+    _made: _Once = field(default_factory=_Once, init=False, repr=False, compare=False)
 
     def with_backend(self, backend: Backend) -> Module:
         """The same module, compiled and launched by something else."""
-        return replace(self, backend=backend, _made=_Once())
+        return replace(self, backend=backend)
 
     def with_configs(self, **configs: Mapping[str, Any]) -> Module:
         """The same module with these configs, by kernel, in place of the default rule's."""
         for kernel in configs:
             if kernel not in self.kernels:
                 raise _refuse("configs", f"one of {', '.join(self.kernels)}", kernel)
-        return replace(self, configs={**self.configs, **configs})
+        changed = replace(self, configs={**self.configs, **configs})
+        object.__setattr__(changed, "_made", self._made)  # compiled kernels are kept by config
+        return changed
 
     # -- shapes and pools
 
@@ -436,7 +438,7 @@ class Module:
         V: int | None = None,
         window: int | None = None,
         compensators: int | None = None,
-        drafts: int | None = None,
+        drafts: int = 0,
     ) -> Shape:
         """Checked shape-time numbers. HV is H unless given; the rest has the module's defaults."""
 
@@ -450,7 +452,7 @@ class Module:
             HV=number("HV", HV, H, 1),
             P=number("window", window, self.defaults["P"], 1),
             R=number("compensators", compensators, self.defaults["R"], 0),
-            D=number("drafts", drafts, 0, 0),
+            D=_integer("drafts", drafts, 0),
         )
         has_compensators = any(b.role == "compensator" for b in self.buffers)
         most = min(shape.K, shape.V) if has_compensators else 0
@@ -461,19 +463,28 @@ class Module:
         if shape.D and "verify" not in self.kernels:
             raise _refuse("drafts", "0, as the module has no verify kernel", shape.D)
         if self.limits and (reason := self.limits(*shape.builder_arguments[:6])):
-            raise LeapgenError(f"{self.name} for {self.arch}: {reason}")
+            raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
         return shape
 
-    def bytes_per_slot(self, **sizes: int | None) -> int:
+    def bytes_per_slot(self, **sizes: int) -> int:
         """Bytes that `allocate` takes for one slot: all buffers, padding included."""
         shape = self.shape(**sizes)
         return sum(b.strides(shape)[0] * DTYPES[b.dtype].itemsize for b in self.buffers)
 
     def allocate(
-        self, slots: int, *, device: torch.device | str | None = None, **sizes: int | None
+        self,
+        slots: int,
+        H: int | None = None,
+        HV: int | None = None,
+        K: int | None = None,
+        V: int | None = None,
+        window: int | None = None,
+        compensators: int | None = None,
+        device: torch.device | str | None = None,
+        drafts: int = 0,
     ) -> Pool:
         """A pool of empty slots, as after `reset`; sizes as in `shape`."""
-        shape = self.shape(**sizes)
+        shape = self.shape(H, HV, K, V, window, compensators, drafts)
         _integer("slots", slots, 1)
         where = self._device(device)
         tensors: dict[str, torch.Tensor] = {}
@@ -488,7 +499,7 @@ class Module:
         tensors: Mapping[str, torch.Tensor],
         *,
         status: torch.Tensor | None = None,
-        **sizes: int | None,
+        **sizes: int,
     ) -> Pool:
         """A pool over the caller's tensors [slots, heads, *tile], which may be slices: the base and
         the slot stride are multiples of 16 bytes, the head stride of vector tiles too, and one
