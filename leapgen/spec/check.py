@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from leapgen.diagnostics import LeapgenError, Report, listing, suggest
 from leapgen.spec import grammar as g
-from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree
+from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree, scalar
 
 
 def format_names() -> tuple[str, ...]:
@@ -49,17 +49,17 @@ class _Checker:
             case g.ListOf():
                 return self._list(tree, kind, what)
         if not isinstance(tree, Leaf):
-            self._type(tree, what, _wanted(kind))
+            self._type(tree, what, kind)
             return Broken(tree.span)
         return tree if self._leaf(tree, kind, what) else Broken(tree.span)
 
-    def _type(self, tree: Tree, what: str, wanted: str, help: str = "") -> None:
-        message = f"{what} must be {wanted}, not {_found(tree)}"
-        self.report.error("wrong-type", message, tree.span, help=help)
+    def _type(self, tree: Tree, what: str, kind: g.Kind) -> None:
+        message = f"{what} must be {_wanted(kind)}, not {_found(tree)}"
+        self.report.error("wrong-type", message, tree.span, help=_example(tree, kind))
 
     def _fields(self, tree: Tree, kind: g.Fields, what: str) -> Tree:
         if not isinstance(tree, Table):
-            self._type(tree, what, "a mapping", f"its keys are {listing(kind.keys)}")
+            self._type(tree, what, kind)
             return Broken(tree.span)
         entries = {}
         for name, entry in tree.entries.items():
@@ -72,20 +72,22 @@ class _Checker:
         for name, key in kind.keys.items():
             if key.required and name not in tree.entries:
                 message = f"{what} has no `{name}`"
-                self.report.error("missing-key", message, tree.span, help=f"`{name}`: {key.doc}")
+                self.report.error(
+                    "missing-key", message, tree.span, help=f"add `{name}`: {key.doc}"
+                )
         return Table(entries, tree.span)
 
     def _unknown(self, name: str, entry: Entry, kind: g.Fields) -> None:
         known = f"the keys of {kind.title} are {listing(kind.keys)}"
-        message = f"{kind.title} has no key `{name}`"
+        message = f"unknown key `{name}` in {kind.title}"
         self.report.error("unknown-key", message, entry.key, help=suggest(name, kind.keys) or known)
 
     def _map(self, tree: Tree, kind: g.MapOf, what: str) -> Tree:
         if not isinstance(tree, Table):
-            self._type(tree, what, "a mapping of names")
+            self._type(tree, what, kind)
             return Broken(tree.span)
         if not tree.entries:
-            self.report.error("wrong-type", f"{what} is empty", tree.span, help="leave it out")
+            self.report.error("wrong-type", f"{what} is empty", tree.span, help="list at least one")
         entries = {}
         for name, entry in tree.entries.items():
             if kind.name.pattern and not kind.name.pattern.fullmatch(name):
@@ -97,11 +99,10 @@ class _Checker:
 
     def _list(self, tree: Tree, kind: g.ListOf, what: str) -> Tree:
         if not isinstance(tree, Items):
-            help_text = "put a `-` before it" if isinstance(tree, Table) else "write it as [..]"
-            self._type(tree, what, "a list", help_text)
+            self._type(tree, what, kind)
             return Broken(tree.span)
         if not tree.values:
-            self.report.error("wrong-type", f"{what} is empty", tree.span)
+            self.report.error("wrong-type", f"{what} is empty", tree.span, help="list at least one")
             return Broken(tree.span)
         item = f"an item of {what}" if not isinstance(kind.item, g.Fields) else kind.item.title
         return Items(tuple(self.tree(v, kind.item, item) for v in tree.values), tree.span)
@@ -123,12 +124,12 @@ class _Checker:
             case _:
                 return self._formula(leaf, what)
         if not good:
-            self._type(leaf, what, _wanted(kind))
+            self._type(leaf, what, kind)
         return good
 
     def _text(self, leaf: Leaf, kind: g.Text, what: str) -> bool:
         if not isinstance(leaf.value, str):
-            self._type(leaf, what, "text", "put it in quotes" if leaf.text else "")
+            self._type(leaf, what, kind)
             return False
         if kind.pattern and not kind.pattern.fullmatch(leaf.value):
             message = f"`{leaf.value}` is not a name"
@@ -147,14 +148,14 @@ class _Checker:
     def _integer(self, leaf: Leaf, kind: g.Integer, what: str) -> bool:
         value = leaf.value
         if isinstance(value, bool) or not isinstance(value, int):
-            self._type(leaf, what, "a whole number")
+            self._type(leaf, what, kind)
             return False
         steps = f" in steps of {kind.step}" if kind.step > 1 else ""
         if not kind.low <= value <= kind.high or value % kind.step:
             message = f"{what} must be {kind.low} to {kind.high}{steps}, not {value}"
             down = value - value % kind.step
             near = sorted({min(max(n, kind.low), kind.high) for n in (down, down + kind.step)})
-            help_text = f"the nearest: {' or '.join(map(str, near))}"
+            help_text = f"the nearest is {' or '.join(map(str, near))}"
             self.report.error("out-of-range", message, leaf.span, help=help_text)
             return False
         return True
@@ -162,17 +163,17 @@ class _Checker:
     def _positive(self, leaf: Leaf, what: str) -> bool:
         value = leaf.value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self._type(leaf, what, "a number")
+            self._type(leaf, what, g.Positive())
             return False
         if not 0 < value < math.inf:
             message = f"{what} must be a finite number above 0, not {leaf.text}"
-            self.report.error("out-of-range", message, leaf.span)
+            self.report.error("out-of-range", message, leaf.span, help="write it like 1e-3")
             return False
         return True
 
     def _formula(self, leaf: Leaf, what: str) -> bool:
         if leaf.value is None or isinstance(leaf.value, bool):
-            self._type(leaf, what, "a formula")
+            self._type(leaf, what, g.FormulaText())
             return False
         if leaf.place is None:
             message = f"the formula of {what} stands on several lines"
@@ -206,8 +207,39 @@ def _wanted(kind: g.Kind) -> str:
             return "a number"
         case g.Flag():
             return "true or false"
-        case _:
+        case g.FormulaText():
             return "a formula"
+        case g.ListOf():
+            return "a list"
+        case g.Fields():
+            return "a mapping"
+        case g.MapOf():
+            return "a mapping of names"
+
+
+def _example(tree: Tree, kind: g.Kind) -> str:
+    """What to write instead."""
+    quoted = isinstance(tree, Leaf) and isinstance(tree.value, str)
+    match kind:
+        case g.Fields():
+            return f"its keys are {listing(kind.keys)}"
+        case g.MapOf():
+            return "write one `name: ...` a line"
+        case g.ListOf():
+            return "put a `-` before it" if isinstance(tree, Table) else "write it as [..]"
+        case g.Text():
+            return "put it in quotes" if isinstance(tree, Leaf) and tree.text else "write a text"
+        case g.Integer() | g.Positive() if quoted and _number(tree):
+            return "take off the quotes"
+        case g.Integer():
+            return f"write a number from {kind.low} to {kind.high}"
+        case g.FormulaText():
+            return "write it on one line, like exp(g) * k"
+    return f"write {_wanted(kind)}"
+
+
+def _number(tree: Tree) -> bool:
+    return isinstance(tree, Leaf) and not isinstance(scalar(tree.text), str)
 
 
 def _found(tree: Tree) -> str:

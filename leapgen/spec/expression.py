@@ -94,6 +94,10 @@ class Transpose:
 Node = Number | Name | Call | Binary | Unary | Transpose
 
 
+HOLE = Name("")
+"""Stands where a part of a formula was refused: no name, no type, no further errors."""
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The direct operands, left to right."""
     match node:

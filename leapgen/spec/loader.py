@@ -50,10 +50,11 @@ def loads(
     """As `load`, from the text of a file; `path` is what errors call it."""
     report = Report(path, text)
     document = _document(report)
+    form = tuple(report.items)
     wanted = choices.resolve(document, picks or {}, report)
     heading = header.build(document, report, state or {})
     parts = _program(document, wanted, report)
-    _check_others(document, wanted, report)
+    _check_others(document, wanted, report, form)
     report.raise_errors()
     assert heading is not None, "a header was refused without a finding"
     assert parts is not None, "a program was refused without a finding"
@@ -111,18 +112,23 @@ def _dropped(document: Table, picks: choices.Picks) -> Iterator[tuple[str, str]]
             yield name, f"`{choice}: {picks[choice]}` drops it"
 
 
-def _check_others(document: Table, wanted: choices.Picks, report: Report) -> None:
-    """Check the defaults and every other alternative on its own; note where errors come from."""
+def _check_others(
+    document: Table, wanted: choices.Picks, report: Report, form: tuple[Diagnostic, ...]
+) -> None:
+    """Check the defaults and every other alternative on its own; note where errors come from.
+
+    form    findings about the file's form, which hide others in every combination
+    """
     others = [choices.defaults(document), *choices.singles(document)]
     base = others[0]
     for picks in others:
         if picks == wanted:
             continue
-        trial = Report(report.path, report.source)
+        trial = Report(report.path, report.source, list(form))
         _program(document, picks, trial)
         seen = {(d.code, d.span, d.message) for d in report.items}
         picked = [f"{c}: {a}" for c, a in picks.items() if a != base[c]]
         note = f"with the choice `{', '.join(picked)}`" if picked else "with the default choices"
-        for d in trial.items:
+        for d in trial.items[len(form) :]:
             if (d.code, d.span, d.message) not in seen:
                 report.error(d.code, d.message, d.span, d.label, d.help, (*d.notes, note))

@@ -39,7 +39,7 @@ _INTERNAL = re.compile(r"(y|u|G)\d*|yq|rG|rk|n_.+|p_.+_.+|build_.+|config_.+|pay
 def why_not(name: str) -> str:
     """Why an input or a definition cannot have this name; empty when it can."""
     if not WORD.fullmatch(name):
-        return "a name is made of ASCII letters, digits and single underscores"
+        return ""  # the grammar's finding
     if name in ex.FUNCTIONS or name in ex.NATIVE_FUNCTIONS:
         return "it is a function"
     if name in RESERVED:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leapgen.diagnostics import Report
 from leapgen.spec import expression as ex
-from leapgen.spec.shapes import BROKEN, Scope, check_eps, resolve
+from leapgen.spec.shapes import Scope, check_eps, resolve
 from leapgen.tensors import Axis
 
 
@@ -38,6 +38,9 @@ class Shape:
     def __str__(self) -> str:
         return "a scalar" if self.scalar else f"{self.rows or 'n'} x {self.columns or 'n'}"
 
+
+_LINEAR = "use `S` once in every term, times factors that do not depend on it"
+_SHAPES = "k is K x 1, v is V x 1, the state S is K x V; `.T` is the transpose"
 
 SCALAR = Shape("1", "1")
 STATE = Shape("K", "V", state=True)
@@ -89,8 +92,6 @@ class _Matrices:
             return STATE
         if node.id == "I":
             return Shape(None, None)
-        if node == BROKEN:
-            return None
         found = resolve(node, self.scope, self.report)
         if found is None:
             return None
@@ -103,7 +104,7 @@ class _Matrices:
             return None
         if any(s.state for s in shapes):
             message = f"`{node.function}` of the state: the update must be linear in `S`"
-            self.error("nonlinear-state", message, node)
+            self.error("nonlinear-state", message, node, _LINEAR)
             return None
         name, first = node.function, shapes[0]
         if name in ex.NORMS:
@@ -111,10 +112,12 @@ class _Matrices:
         if name == "diag":
             return self._diag(node, first)
         if any(not s.scalar and not s.vector for s in shapes):
-            self.error("matrix-shape", f"`{name}` takes scalars and vectors, not a matrix", node)
+            message = f"`{name}` takes scalars and vectors, not a matrix"
+            self.error("matrix-shape", message, node, "use it inside `diag(...)`")
             return None
         if (name in ex.REDUCTIONS or name in ex.NORMS) and any(s.scalar for s in shapes):
-            self.error("matrix-shape", f"`{name}` needs vectors, but got a scalar", node)
+            message = f"`{name}` needs vectors, but got a scalar"
+            self.error("matrix-shape", message, node, "it sums over K or over V; leave it out")
             return None
         joined = self._alike(node, shapes[0], shapes[1]) if len(shapes) == 2 else first
         return SCALAR if joined and name in ex.REDUCTIONS else joined
@@ -123,7 +126,8 @@ class _Matrices:
         if inner.vector:
             size = inner.rows if inner.columns == "1" else inner.columns
             return Shape(size, size)
-        help_text = "a scalar times the identity is written `a * I`" if inner.scalar else ""
+        scaled = "a scalar times the identity is written `a * I`"
+        help_text = scaled if inner.scalar else "give it a column, like exp(g)"
         self.error("matrix-shape", f"`diag` needs a vector, but got {inner}", node, help_text)
         return None
 
@@ -144,7 +148,7 @@ class _Matrices:
     def _linear(self, node: ex.Binary, left: Shape, right: Shape) -> bool:
         if left.state and right.state:
             message = "the state times the state: the update must be linear in `S`"
-            self.error("nonlinear-state", message, node)
+            self.error("nonlinear-state", message, node, _LINEAR)
         return not (left.state and right.state)
 
     def _product(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
@@ -152,7 +156,8 @@ class _Matrices:
             return None
         state = left.state or right.state
         if left.scalar or right.scalar:
-            self.error("matrix-shape", "a scalar is multiplied with `*`, not with `@`", node)
+            message = "`@` multiplies vectors and matrices, but one side is a scalar"
+            self.error("matrix-shape", message, node, "a scalar is multiplied with `*`")
             return None
         if left.rows is None or right.rows is None:  # a multiple of the identity
             other = right if left.rows is None else left
@@ -160,14 +165,17 @@ class _Matrices:
         if left.columns == right.rows:
             return Shape(left.rows, right.columns, state)
         message = f"`@` cannot multiply {left} with {right}"
-        self.error("matrix-shape", message, node, *self._outer(node, left, right))
+        help_text = self._outer(node, left, right) or (_SHAPES,)
+        self.error("matrix-shape", message, node, *help_text)
         return None
 
     def _outer(self, node: ex.Binary, left: Shape, right: Shape) -> tuple[str, ...]:
         """What was probably meant by a product of two vectors."""
-        if not (left.vector and right.vector):
+        if not (left.vector and right.vector and left.columns == "1"):
             return ()
         a, b = ex.unparse(node.left), ex.unparse(node.right)
+        if right.rows == "1":
+            return (f"vectors are columns: the outer product is `{a} @ {b}`",)
         inner = f", the inner one `dot({a}, {b})`" if left.rows == right.rows else ""
         return (f"vectors are columns: the outer product is `{a} @ {b}.T`{inner}",)
 
@@ -176,7 +184,8 @@ class _Matrices:
         if left.rows is None or right.rows is None:
             known = right if left.rows is None else left
             if known.rows != known.columns or known.scalar:
-                self.error("matrix-shape", f"`I` is square, but the other side is {known}", node)
+                message = f"`I` is square, but the other side is {known}"
+                self.error("matrix-shape", message, node, "a scalar one is written `1`")
                 return None
             return Shape(known.rows, known.columns, state)
         joined = self._alike(node, left, right)
@@ -194,20 +203,22 @@ class _Matrices:
         a, b = ex.unparse(node.left), ex.unparse(node.right)
         message = f"`*` between {left} and {right}: a product of vectors and matrices needs `@`"
         scales = left.vector and left.rows == right.rows and not right.vector
-        help_text = f"to scale rows write `diag({a}) @ {b}`" if scales else ""
-        self.error("matrix-shape", message, node, help_text, *self._outer(node, left, right))
+        rows = (f"to scale rows write `diag({a}) @ {b}`",) if scales else ()
+        help_text = rows or self._outer(node, left, right) or (_SHAPES,)
+        self.error("matrix-shape", message, node, *help_text)
         return None
 
     def _quotient(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
         if right.state or (node.operator == "**" and left.state):
             message = f"the state under `{node.operator}`: the update must be linear in `S`"
-            self.error("nonlinear-state", message, node)
+            self.error("nonlinear-state", message, node, _LINEAR)
             return None
         if right.scalar and (node.operator == "/" or left.vector or left.scalar):
             return left
         if (left.vector or left.scalar) and (right.vector or right.scalar):
             return self._alike(node, left, right)
-        self.error("matrix-shape", f"`{node.operator}` between {left} and {right}", node)
+        message = f"`{node.operator}` between {left} and {right}"
+        self.error("matrix-shape", message, node, "divide by scalars, or by vectors of one shape")
         return None
 
     def _alike(self, node: ex.Node, left: Shape, right: Shape) -> Shape | None:
@@ -218,11 +229,10 @@ class _Matrices:
             other = right if left.scalar else left
             if other.vector:
                 return other
-            hint = "the identity is written `I`" if isinstance(node, ex.Binary) else ""
             message = f"a scalar and a matrix of {other} do not add"
-            self.error("matrix-shape", message, node, hint)
+            self.error("matrix-shape", message, node, "the identity is written `I`")
             return None
         turned = (left.rows, left.columns) == (right.columns, right.rows)
-        hint = "one of the two is transposed" if turned else ""
+        hint = "transpose one of the two" if turned else _SHAPES
         self.error("matrix-shape", f"shapes do not agree: {left} and {right}", node, hint)
         return None

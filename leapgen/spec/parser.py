@@ -50,8 +50,8 @@ class Place:
         return cls(line, tuple(range(column, column + len(text) + 1)))
 
 
-def parse(text: str, report: Report, place: Place | None = None) -> ex.Node | None:
-    """Parse one formula; errors go to `report` and make the result None.
+def parse(text: str, report: Report, place: Place | None = None) -> ex.Node:
+    """Parse one formula; errors go to `report` and leave an `expression.HOLE` in the tree.
 
     Matrix syntax (`@`, `.T`, `S`, `I`, `diag`) parses everywhere; `shapes` and `native` decide
     where it may stand, since only they know what the formula is for.
@@ -60,7 +60,7 @@ def parse(text: str, report: Report, place: Place | None = None) -> ex.Node | No
     body = text.lstrip(" ")
     shift = len(text) - len(body)
     if not _readable(body, shift, place, report):
-        return None
+        return ex.HOLE
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `1if x` and the like: rejected below anyway
@@ -69,15 +69,17 @@ def parse(text: str, report: Report, place: Place | None = None) -> ex.Node | No
     except SyntaxError as error:
         _syntax_error(error, body, shift, place, report)
     except (RecursionError, MemoryError):  # how CPython's parser says "too deep"
-        report.error("formula-syntax", "the formula is nested too deeply", place.span(0, len(text)))
-    return None
+        help_text = "split it into `let` definitions"
+        span = place.span(0, len(text))
+        report.error("formula-syntax", "the formula is nested too deeply", span, help=help_text)
+    return ex.HOLE
 
 
 def _readable(body: str, shift: int, place: Place, report: Report) -> bool:
     """Reject what `ast` would misread: comments, control characters, line breaks, novels."""
     whole = place.span(0, shift + len(body))
     if not body.strip():
-        report.error("formula-syntax", "the formula is empty", whole)
+        report.error("formula-syntax", "the formula is empty", whole, help="write 1 for one")
         return False
     if len(body) > MAX_LENGTH:
         message = f"the formula has more than {MAX_LENGTH} characters"
@@ -88,7 +90,8 @@ def _readable(body: str, shift: int, place: Place, report: Report) -> bool:
         if control or character in "#\\":
             message = "this character cannot stand in a formula"
             at = place.span(shift + index, shift + index + 1)
-            report.error("formula-syntax", message, at, label=repr(character))
+            help_text = "a formula is one line of ASCII text without comments"
+            report.error("formula-syntax", message, at, repr(character), help_text)
             return False
     return True
 
@@ -102,7 +105,7 @@ def _syntax_error(error: SyntaxError, body: str, shift: int, place: Place, repor
         start = end - 1
     message = (error.msg or "invalid syntax").removesuffix(". Perhaps you forgot a comma?")
     message = "it ends too early" if unfinished else message
-    help_text = "a power is written `**`" if "^" in body else ""
+    help_text = "names, numbers, operators and parentheses, like -exp(a) * (b + 1)"
     span = place.span(shift + start, shift + max(end, start + 1))
     report.error("formula-syntax", f"this is not a formula: {message}", span, help=help_text)
 
@@ -133,7 +136,7 @@ class _Builder:
     def error(self, code: str, message: str, node: ast.expr, help: str = "") -> None:
         self.report.error(code, message, self.span(node), help=help)
 
-    def node(self, node: ast.expr) -> ex.Node | None:
+    def node(self, node: ast.expr) -> ex.Node:
         match node:
             case ast.Constant():
                 return self._number(node)
@@ -149,78 +152,73 @@ class _Builder:
                 return self._call(node)
         help_text = _ALLOWED + listing(ex.FUNCTIONS)
         self.error("formula-syntax", f"{_kind(node)} cannot stand in a formula", node, help_text)
-        return None
+        return ex.HOLE
 
-    def _number(self, node: ast.Constant) -> ex.Node | None:
+    def _number(self, node: ast.Constant) -> ex.Node:
         text, value = self.text(node), node.value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             kind = "text" if isinstance(value, (str, bytes)) else f"`{text}`"
-            self.error("formula-syntax", f"{kind} is not a number", node)
-            return None
+            help_text = "write it like 16, 0.5 or 1e-6"
+            self.error("formula-syntax", f"{kind} is not a number", node, help_text)
+            return ex.HOLE
         if not _NUMBER.fullmatch(text) or not abs(value) <= 1e300:
             message = f"`{text}` is not a plain decimal number"
             self.error("formula-syntax", message, node, "write it like 16, 0.5 or 1e-6")
-            return None
+            return ex.HOLE
         return ex.Number(value, text, self.span(node))
 
-    def _name(self, node: ast.Name) -> ex.Node | None:
+    def _name(self, node: ast.Name) -> ex.Node:
         text = self.text(node)  # `node.id` is normalised: it may differ from what is written
         if text.isascii():
             return ex.Name(node.id, self.span(node))
         self.error("formula-syntax", f"`{text}` is not an ASCII name", node, _latin(text))
-        return None
+        return ex.HOLE
 
-    def _binary(self, node: ast.BinOp) -> ex.Node | None:
+    def _binary(self, node: ast.BinOp) -> ex.Node:
         left, right = self.node(node.left), self.node(node.right)
         operator = _BINARY.get(type(node.op))
         if operator is None:
             power = isinstance(node.op, ast.BitXor)
             help_text = "a power is written `**`" if power else "the operators are + - * / **"
             self.error("formula-operator", "this operator has no meaning here", node, help_text)
-            return None
-        if left is None or right is None:
-            return None
+            return ex.HOLE
         return ex.Binary(operator, left, right, self.span(node))
 
-    def _unary(self, node: ast.UnaryOp) -> ex.Node | None:
+    def _unary(self, node: ast.UnaryOp) -> ex.Node:
         operand = self.node(node.operand)
         if not isinstance(node.op, ast.USub):
-            self.error("formula-operator", "the only sign is -", node)
-            return None
-        return None if operand is None else ex.Unary("-", operand, self.span(node))
+            self.error("formula-operator", "the only sign is -", node, "leave it out")
+            return ex.HOLE
+        return ex.Unary("-", operand, self.span(node))
 
-    def _attribute(self, node: ast.Attribute) -> ex.Node | None:
+    def _attribute(self, node: ast.Attribute) -> ex.Node:
         operand = self.node(node.value)
         if node.attr != "T":
-            help_text = "`.T` is the transpose" if node.attr == "t" else ""
+            help_text = "the only one is the transpose `.T`, in `native`"
             self.error("formula-syntax", f"`.{node.attr}` has no meaning here", node, help_text)
-            return None
-        return None if operand is None else ex.Transpose(operand, self.span(node))
+            return ex.HOLE
+        return ex.Transpose(operand, self.span(node))
 
-    def _call(self, node: ast.Call) -> ex.Node | None:
-        arguments = [self.node(a) for a in node.args]
-        keywords = [(k.arg or "**", self.node(k.value)) for k in node.keywords]
+    def _call(self, node: ast.Call) -> ex.Node:
+        arguments = tuple(self.node(a) for a in node.args)
+        keywords = tuple((k.arg or "**", self.node(k.value)) for k in node.keywords)
         known = (*ex.FUNCTIONS, *ex.NATIVE_FUNCTIONS)
         name = self.text(node.func)
         if name not in known:
             help_text = suggest(name, known) or f"the functions are {listing(known)}"
             self.error("unknown-function", f"there is no function `{name}`", node.func, help_text)
-            return None
+            return ex.HOLE
         if not self._arity(node, name) or not self._keywords(node, name):
-            return None
-        found = [a for a in arguments if a is not None]
-        pairs = tuple((k, v) for k, v in keywords if v is not None)
-        if len(found) < len(arguments) or len(pairs) < len(keywords):
-            return None
-        return ex.Call(name, tuple(found), pairs, self.span(node))
+            return ex.HOLE
+        return ex.Call(name, arguments, keywords, self.span(node))
 
     def _arity(self, node: ast.Call, name: str) -> bool:
         expected = 2 if name in ex.PAIRWISE else ex.REDUCTIONS.get(name, 1)
         if len(node.args) == expected:
             return True
         count = f"{expected} argument{'s' * (expected != 1)}"
-        hint = "the first one by position" if name in ex.NORMS and not node.args else ""
-        self.error("formula-arguments", f"`{name}` takes {count}", node, hint)
+        form = f"{name}({', '.join('xy'[:expected])})"
+        self.error("formula-arguments", f"`{name}` takes {count}", node, f"write {form}")
         return False
 
     def _keywords(self, node: ast.Call, name: str) -> bool:
@@ -241,7 +239,8 @@ def _latin(text: str) -> str:
         greek = re.fullmatch(r"GREEK SMALL LETTER (\w+)", name)
         words.append(greek[1].lower() if greek else unicodedata.normalize("NFKC", character))
     written = "".join(words)
-    return f"write `{written}`" if _WORD.fullmatch(written) and written.isascii() else ""
+    good = _WORD.fullmatch(written) and written.isascii()
+    return f"write `{written}`" if good else "use ASCII letters, digits and underscores"
 
 
 def _kind(node: ast.expr) -> str:
@@ -259,8 +258,3 @@ def _kind(node: ast.expr) -> str:
         ast.NamedExpr: "an assignment",
     }
     return kinds.get(type(node), "this construct")
-
-
-def identifiers(text: str) -> tuple[str, ...]:
-    """Words of a text that does not parse: what it may refer to."""
-    return tuple(_WORD.findall(text))

@@ -10,14 +10,18 @@ from leapgen.spec import expression as ex
 from leapgen.spec.model import Decay, Definition, Formula, Input, Output, SubStep
 from leapgen.spec.names import why_not
 from leapgen.spec.native import check_native
-from leapgen.spec.parser import identifiers, parse
-from leapgen.spec.shapes import AXIS_WORDS, BROKEN, Scope, Type, infer
+from leapgen.spec.parser import parse
+from leapgen.spec.shapes import AXIS_WORDS, Scope, Type, infer
 from leapgen.spec.signs import Signs, signs
 from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table
 from leapgen.tensors import Axis, Per
 
-# Errors that may hide a use of an input: no word about unused ones while there are any.
-_HIDING = {"unknown-symbol", "missing-key", "unknown-key", "wrong-type", "multiline-formula"}
+# Errors that cannot hide a use of an input. Beside any other, unused inputs are no news.
+_HARMLESS = {
+    *("axis-mismatch", "bad-value", "choices-overlap", "decay-axis", "decay-grows", "decay-kind"),
+    *("format-option", "head-ratio", "matrix-shape", "nonlinear-state", "out-of-range"),
+    *("reserved-name", "unknown-format"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,7 @@ def build(document: Table, report: Report, dropped: Mapping[str, str]) -> Progra
     builder.declare(document.get("inputs"))
     builder.define(document.get("let"))
     program = builder.recurrence(document.get("recurrence"))
-    found = {d.code for d in report.items}
-    if not (found & _HIDING or any(code.startswith("formula-") for code in found)):
+    if {d.code for d in report.items} <= _HARMLESS:
         builder.unused()
     return program if len(report.items) == before else None
 
@@ -55,7 +58,8 @@ class _Builder:
     definitions: list[Definition] = field(default_factory=list)
     signs: dict[str, Signs] = field(default_factory=dict)
     varying: set[str] = field(default_factory=set)  # names that differ between rows and tokens
-    used: list[str] = field(default_factory=list)  # names that the recurrence uses
+    used: set[str] = field(default_factory=set)  # names that the recurrence uses
+    places: dict[str, Span] = field(default_factory=dict)  # of definitions: their keys
 
     def declare(self, block: object) -> None:
         for name, entry in block.entries.items() if isinstance(block, Table) else ():
@@ -67,6 +71,8 @@ class _Builder:
 
     def _check_name(self, name: str, span: Span, what: str) -> None:
         reason = why_not(name)
+        if reason:
+            self.used.add(name)  # one word about it is enough
         if reason and name not in self.scope.types:
             self.report.error(
                 "reserved-name", f"{what} cannot be called `{name}`", span, help=reason
@@ -105,6 +111,7 @@ class _Builder:
         self.signs[name] = signs(formula.node, self.signs)
         varies = self._varies(formula.node)
         (self.varying.add if varies else self.varying.discard)(name)
+        self.places[name] = entry.key
         self.definitions.append(Definition(name, formula))
 
     def _varies(self, node: ex.Node) -> bool:
@@ -114,7 +121,7 @@ class _Builder:
         if not isinstance(tree, Leaf) or tree.place is None:
             return None
         node = parse(tree.text, self.report, tree.place)
-        return Formula(tree.text, BROKEN if node is None else node, tree.span)
+        return Formula(tree.text, node, tree.span)
 
     def recurrence(self, block: object) -> Program | None:
         if not isinstance(block, Table):
@@ -132,8 +139,7 @@ class _Builder:
         return Program(*parts)
 
     def _use(self, formula: Formula) -> None:
-        broken = formula.node == BROKEN
-        self.used += identifiers(formula.text) if broken else ex.names(formula.node)
+        self.used.update(ex.names(formula.node))
 
     def _coefficient(
         self, table: Table, name: str, axes: tuple[Axis, ...]
@@ -147,7 +153,7 @@ class _Builder:
         if found is not None and found.axis not in axes:
             wanted = " or ".join(AXIS_WORDS[a] for a in axes)
             message = f"`{name}` must be {wanted}, but this is {AXIS_WORDS[found.axis]}"
-            help_text = _axis_hint(name, found.axis)
+            help_text = _axis_hint(found.axis)
             self.report.error("axis-mismatch", message, formula.span, help=help_text)
         return formula, found
 
@@ -176,7 +182,8 @@ class _Builder:
             self.report.error("missing-key", message, table.span, help=help_text)
         if "of" in table.entries and "read" not in table.entries:
             message = "`of` says which state is read, but this sub-step has no `read`"
-            self.report.error("of-without-read", message, table.key("of"))
+            help_text = "remove `of`, or give the vector to read with"
+            self.report.error("of-without-read", message, table.key("of"), help=help_text)
         decayed = _text(table, "of") == "decayed"
         found = self._decay(decay, table.span)
         if key is None or found is None:
@@ -211,7 +218,7 @@ class _Builder:
             message = "a constant decay depends on an input that differs from token to token"
             help_text = "mark the input `constant: true`, or use kind `scalar` or `vector`"
             self.report.error("decay-kind", message, formula.span, help=help_text)
-        if formula.node != BROKEN and signs(formula.node, self.signs) == {1}:
+        if signs(formula.node, self.signs) == {1}:
             message = "this decay grows the state: its logarithm is always above 0"
             help_text = "`log` is the natural logarithm of a factor of at most 1, e.g. -softplus(a)"
             self.report.error("decay-grows", message, formula.span, help=help_text)
@@ -240,19 +247,19 @@ class _Builder:
         """Report definitions and inputs that nothing uses; both are slips of the pen."""
         needed = set(self.used)
         for definition in reversed(self.definitions):
-            if definition.name not in needed:
-                message = f"the definition `{definition.name}` is not used"
-                help_text = "remove it, or `drop` it in the alternative that does without it"
-                self.report.error(
-                    "unused-definition", message, definition.formula.span, help=help_text
-                )
-            needed.discard(definition.name)
+            name = definition.name
+            if name not in needed:
+                self._unused("definition", name, self.places[name])
+            needed.discard(name)
             needed.update(ex.names(definition.formula.node))
         for item in self.inputs:
             if item.name not in needed:
-                message = f"the input `{item.name}` is not used"
-                help_text = "remove it, or `drop` it in the alternative that does without it"
-                self.report.error("unused-input", message, item.span, help=help_text)
+                self._unused("input", item.name, item.span)
+
+    def _unused(self, kind: str, name: str, span: Span) -> None:
+        help_text = "remove it, or `drop` it in the alternative that does without it"
+        message = f"the {kind} `{name}` is not used"
+        self.report.error(f"unused-{kind}", message, span, help=help_text)
 
 
 def _extended(scope: Scope, name: str, found: Type | None) -> Scope:
@@ -264,9 +271,7 @@ def _text(table: Table, name: str) -> str:
     return leaf.text if isinstance(leaf, Leaf) else ""
 
 
-def _axis_hint(name: str, axis: Axis) -> str:
+def _axis_hint(axis: Axis) -> str:
     if axis is Axis.SCALAR:
         return "multiply it with a vector"
-    if name in ("key", "read", "query") or axis is Axis.KEY:
-        return "the state is K x V: `key`, `read` and `query` are over K, `value` and `add` over V"
-    return ""
+    return "the state is K x V: `key`, `read` and `query` are over K, `value` and `add` over V"

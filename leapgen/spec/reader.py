@@ -31,11 +31,12 @@ def read(report: Report) -> Tree:
     except yaml.reader.ReaderError as error:
         _unreadable(error, report)
     except RecursionError:
-        report.error("yaml-syntax", "the file is nested too deeply", None)
+        report.error("yaml-syntax", "the file is nested too deeply", None, help="flatten it")
     else:
         if tree is not None:
             return tree
-        report.error("empty-file", "the file holds no spec", None)
+        help_text = "start from one of the specs that leapgen ships"
+        report.error("empty-file", "the file holds no spec", None, help=help_text)
     report.raise_errors()
     raise AssertionError("a finding was reported above")
 
@@ -43,7 +44,7 @@ def read(report: Report) -> Tree:
 def _syntax_error(error: yaml.MarkedYAMLError, report: Report) -> None:
     mark, problem = error.problem_mark or error.context_mark, error.problem or "it cannot be read"
     span = Span(mark.line + 1, mark.column + 1, mark.column + 2) if mark else None
-    hints = ""
+    hints = "quotes, brackets and indentation must close what they open"
     if "cannot start any token" in problem:
         hints = "quote a text that starts with this character"
     elif "mapping values are not allowed" in problem:
@@ -57,7 +58,8 @@ def _unreadable(error: yaml.reader.ReaderError, report: Report) -> None:
     rows = LINE_BREAK.split(report.source[: error.position])
     column = len(rows[-1]) + 1
     message = "this is not YAML: a character that may not stand in a text file"
-    report.error("yaml-syntax", message, Span(len(rows), column, column + 1))
+    help_text = "remove it, or write it as an escape in double quotes"
+    report.error("yaml-syntax", message, Span(len(rows), column, column + 1), help=help_text)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,9 @@ class _Reader:
         next(self.events)  # end of the document
         event = next(self.events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self.report.error("yaml-syntax", "a spec is one YAML document", _span(event))
+            help_text = "put the second one into a file of its own"
+            message = "a spec is one YAML document"
+            self.report.error("yaml-syntax", message, _span(event), help=help_text)
         return tree
 
     def _tree(self, event: yaml.Event) -> Tree:
@@ -153,7 +157,7 @@ class _Reader:
             if key.value in entries:
                 note = f"first given in line {entries[key.value].key.line}"
                 message = f"`{key.value}` is given twice"
-                self.report.error("duplicate-key", message, span, notes=note)
+                self.report.error("duplicate-key", message, span, "", "keep one of them", note)
             else:
                 entries[key.value] = Entry(span, value)
         return Table(entries, _span(start, event))
@@ -162,7 +166,8 @@ class _Reader:
         """Read past a key that is no word, and past its value."""
         if not isinstance(key, yaml.ScalarEvent):
             span = self._tree(key).span
-            self.report.error("wrong-type", "a key must be a plain word", span)
+            help_text = "put what contains `{` or `[` in quotes"
+            self.report.error("wrong-type", "a key must be a plain word", span, help=help_text)
         self._tree(next(self.events))
 
     def _value(self, flow: bool) -> tuple[Tree, yaml.Event]:

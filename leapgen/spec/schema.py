@@ -1,4 +1,4 @@
-"""The grammar as JSON Schema, for editors. specs/schema.json is this module's text, kept current."""
+"""The grammar as JSON Schema, for editors; specs/schema.json is this module's text."""
 
 from __future__ import annotations
 

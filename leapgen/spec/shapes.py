@@ -37,10 +37,6 @@ class Scope:
     dropped: Mapping[str, str] = field(default_factory=dict)
 
 
-BROKEN = ex.Name("")
-"""Stands for a formula that did not parse; has no type and no names."""
-
-
 def join(left: Per, right: Per) -> Per:
     """Per value head as soon as one side is."""
     return Per.VALUE if Per.VALUE in (left, right) else Per.KEY
@@ -53,7 +49,7 @@ def infer(node: ex.Node, scope: Scope, report: Report) -> Type | None:
 
 def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
     """Type of a name; unknown ones are reported with the nearest known."""
-    if name == BROKEN:
+    if name == ex.HOLE:
         return None
     if name.id in scope.types:
         return scope.types[name.id]
@@ -65,7 +61,8 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
         report.error("used-before-definition", message, name.span, help=help_text)
     elif name.id in scope.dropped:
         message = f"`{name.id}` is used, but {scope.dropped[name.id]}"
-        report.error("unknown-symbol", message, name.span)
+        help_text = "replace what uses it in the same alternative, or do not drop it"
+        report.error("unknown-symbol", message, name.span, help=help_text)
     elif name.id in ("H", "HV"):
         message = f"`{name.id}` cannot stand in a formula"
         help_text = "formulas describe one head; pass what depends on the head as an input"
@@ -141,7 +138,8 @@ class _Elements:
         needs_vector = node.function in ex.REDUCTIONS or node.function in ex.NORMS
         if joined and needs_vector and Axis.SCALAR in [t.axis for t in types]:
             message = f"`{node.function}` needs vectors, but got a scalar"
-            self.report.error("axis-mismatch", message, node.span)
+            help_text = "it sums over K or over V; leave it out"
+            self.report.error("axis-mismatch", message, node.span, help=help_text)
             return None
         reduces = joined and node.function in ex.REDUCTIONS
         return Type(Axis.SCALAR, joined.per) if joined and reduces else joined
