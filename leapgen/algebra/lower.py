@@ -20,6 +20,7 @@ from leapgen.algebra.symbols import (
     rewrite_bottom_up,
     symbols_of,
 )
+from leapgen.spec.expression import Name
 from leapgen.spec.model import Definition, Formula, Input, Spec, SubStep
 from leapgen.tensors import Axis, Per
 
@@ -42,6 +43,8 @@ class _Lowering:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
+        # `k: k` in a choice says "as it arrives": it neither computes nor renames anything.
+        self.definitions = [d for d in spec.definitions if not _is_name(d, d.name)]
         self.scope = Scope(spec.path, spec.source)
         self.assignments: list[Assignment] = []
         self.input_symbols: dict[str, str] = {}
@@ -75,7 +78,7 @@ class _Lowering:
         return recurrence
 
     def _inputs(self) -> None:
-        defined = {d.name for d in self.spec.definitions}
+        defined = {d.name for d in self.definitions}
         taken = defined | {i.name for i in self.spec.inputs}
         for item in self.spec.inputs:
             self._check_name(item.name, item)
@@ -84,10 +87,10 @@ class _Lowering:
             self.scope.declare(item.name, unique, item.axis, item.per)
 
     def _definitions(self) -> None:
-        total = Counter(d.name for d in self.spec.definitions)
+        total = Counter(d.name for d in self.definitions)
         seen: Counter[str] = Counter()
         taken = set(total) | set(self.input_symbols.values())
-        for definition in self.spec.definitions:
+        for definition in self.definitions:
             self._check_name(definition.name, definition.formula)
             seen[definition.name] += 1
             number = seen[definition.name]
@@ -97,7 +100,8 @@ class _Lowering:
 
     def _define(self, definition: Definition, unique: str) -> None:
         typed = self.scope.lower(definition.formula.node)
-        if typed.expr.free_symbols <= {K, V}:  # a number needs no name of its own
+        if typed.expr.free_symbols <= {K, V} or _is_name(definition):
+            # A number, or another name for something, is no computation.
             self.scope.names[definition.name] = typed
             return
         self._track_constant(definition.name, typed)
@@ -187,6 +191,12 @@ _WORDS = {
     Axis.KEY: "vector over key channels",
     Axis.VALUE: "vector over value channels",
 }
+
+
+def _is_name(definition: Definition, name: str | None = None) -> bool:
+    """Whether the right-hand side is a bare name (a given one)."""
+    node = definition.formula.node
+    return isinstance(node, Name) and name in (None, node.id)
 
 
 def _fresh(name: str, taken: set[str]) -> str:

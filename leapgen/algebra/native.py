@@ -25,20 +25,20 @@ _S, _K, _V = Axis.SCALAR, Axis.KEY, Axis.VALUE
 class Value:
     """A native sub-formula.
 
-    rows, columns   SCALAR means one
-    entry           the entry; for K x K unused; for V x V the diagonal
+    rows, columns   SCALAR means one; both None: a multiple of the identity of any size
+    entry           the entry; for K x K unused; for V x V and the identity the diagonal
     operator        K x K: the matrix; K x V and V x K: the coefficient of S; else zero
     read            V x 1 and 1 x V: y in S^T y + entry, a K-element expression
     """
 
-    rows: Axis
-    columns: Axis
+    rows: Axis | None
+    columns: Axis | None
     entry: sympy.Expr = sympy.S.Zero
     operator: Operator = NOTHING
     read: sympy.Expr = sympy.S.Zero
 
     @property
-    def shape(self) -> tuple[Axis, Axis]:
+    def shape(self) -> tuple[Axis | None, Axis | None]:
         """(rows, columns)."""
         return (self.rows, self.columns)
 
@@ -86,8 +86,20 @@ def lower_native(node: Node, scope: Scope) -> StateMap:
 
 
 def _word(value: Value) -> str:
-    rows, columns = ((axis.value or "1") for axis in value.shape)
+    rows, columns = (("n" if axis is None else axis.value or "1") for axis in value.shape)
     return "scalar" if rows == columns == "1" else f"{rows} x {columns} matrix"
+
+
+def _sized(value: Value, like: Value) -> Value:
+    """The identity as K x K or V x V, a scalar as a vector, where `like` asks for it."""
+    if value.rows is None and like.shape == (_K, _K):
+        return Value(_K, _K, operator=Operator(value.entry))
+    if value.rows is None and like.shape == (_V, _V):
+        return replace(value, rows=_V, columns=_V)
+    vector = _S in like.shape and like.shape != (_S, _S)
+    if value.shape == (_S, _S) and vector:
+        return replace(value, rows=like.rows, columns=like.columns)
+    return value
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class _Reader:
             case Name(id="S"):
                 return Value(_K, _V, operator=IDENTITY)
             case Name(id="I"):
-                return Value(_K, _K, operator=IDENTITY)
+                return Value(None, None, entry=sympy.S.One)
             case Transpose():
                 return self.value(node.operand).transposed()
             case Unary():
@@ -138,6 +150,8 @@ class _Reader:
         return Value(_V, _V, entry=vector.entry)
 
     def sum(self, left: Value, right: Value, operator: str, span: Span) -> Value:
+        """`+` and `-` of like shapes; the identity and scalars take the shape they meet."""
+        left, right = _sized(left, right), _sized(right, left)
         if left.shape != right.shape:
             message = f"a {_word(left)} and a {_word(right)} cannot be added"
             raise self.error(message, span)
@@ -164,6 +178,9 @@ class _Reader:
 
     def product(self, left: Value, right: Value, span: Span) -> Value:
         """`@`; products that start from the value side are done transposed."""
+        for identity, other in ((left, right), (right, left)):
+            if identity.rows is None:
+                return other.scaled(identity.entry)
         if left.columns is not right.rows:
             raise self.error(f"a {_word(left)} times a {_word(right)}", span)
         if left.shape == (_S, _S):
@@ -181,14 +198,12 @@ class _Reader:
     def outer(self, left: Value, right: Value, span: Span) -> Value:
         """A K vector times a row."""
         x = left.entry
-        match right.columns:
-            case Axis.KEY:
-                return Value(_K, _K, operator=Operator(terms=((x, right.entry),)))
-            case Axis.VALUE:
-                terms = ((x, right.read),) if right.read != 0 else ()
-                return Value(_K, _V, entry=x * right.entry, operator=Operator(terms=terms))
-            case Axis.SCALAR:
-                return self.elementwise(left, right, span)
+        if right.columns is _K:
+            return Value(_K, _K, operator=Operator(terms=((x, right.entry),)))
+        if right.columns is _V:
+            terms = ((x, right.read),) if right.read != 0 else ()
+            return Value(_K, _V, entry=x * right.entry, operator=Operator(terms=terms))
+        return self.elementwise(left, right, span)
 
     def contract_key(self, left: Value, right: Value, span: Span) -> Value:
         """Contract the key channels: rows are K (an operator), one (a row) or V (S transposed)."""
@@ -201,14 +216,12 @@ class _Reader:
         if left.rows is _K:
             return self.operate(left.operator, right)
         row = left.entry
-        match right.columns:
-            case Axis.SCALAR:
-                return Value(_S, _S, entry=SumK(row * right.entry))
-            case Axis.KEY:
-                return Value(_S, _K, entry=right.operator.transposed().apply(row))
-            case Axis.VALUE:
-                read = right.operator.transposed().apply(row)
-                return Value(_S, _V, entry=SumK(row * right.entry), read=read)
+        if right.columns is _S:
+            return Value(_S, _S, entry=SumK(row * right.entry))
+        weights = right.operator.transposed().apply(row)
+        if right.columns is _K:
+            return Value(_S, _K, entry=weights)
+        return Value(_S, _V, entry=SumK(row * right.entry), read=weights)
 
     def operate(self, operator: Operator, right: Value) -> Value:
         """A K x K matrix times a matrix or vector."""
