@@ -1,0 +1,1 @@
+"""Plan to text: the view that templates see, rendering, and writing of generated modules."""

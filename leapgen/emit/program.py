@@ -1,0 +1,233 @@
+"""The token program: what a step computes before and after its pass over the payload.
+
+Everything that does not depend on the state (coefficients, cumulative decays, read vectors, weights
+between the token's own records) is put into as few phases as possible. A phase ends in sums over a
+head's channels; on a GPU that is one reduction across the block, whatever the number of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from leapgen.algebra.stages import split_reductions
+from leapgen.algebra.window import Window
+from leapgen.emit.formula import Formula, formula, symbol_names
+from leapgen.emit.signature import Input
+from leapgen.tensors import Axis
+
+OUTPUT = "out"  # a reserved word, so no symbol of a spec has this name
+
+
+@dataclass(frozen=True)
+class Item:
+    """One named value of the program.
+
+    kind      input (load it), previous (the decay before the token), formula, or sum
+    axis      "K", "V" or ""; of a sum: the axis that is summed over (its value is a scalar)
+    formula   the value, or the summand; None for input and previous
+    load      the raw input, for kind input
+    stored    used outside its own loop; otherwise a transient of that loop
+    """
+
+    name: str
+    kind: str
+    axis: str
+    formula: Formula | None
+    load: Input | None
+    stored: bool
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Scalars, then one loop over keys, then over values; the sums are ready after the phase."""
+
+    scalars: tuple[Item, ...]
+    keys: tuple[Item, ...]
+    values: tuple[Item, ...]
+    sums: tuple[Item, ...]
+
+    @property
+    def key_sums(self) -> tuple[Item, ...]:
+        """Sums over the key channels."""
+        return tuple(i for i in self.sums if i.axis == "K")
+
+    @property
+    def value_sums(self) -> tuple[Item, ...]:
+        """Sums over the value channels."""
+        return tuple(i for i in self.sums if i.axis == "V")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A value before it is printed; kind and axis as in Item."""
+
+    name: str
+    kind: str
+    axis: str
+    expression: sympy.Expr | None
+    load: Input | None = None
+
+    @property
+    def summed(self) -> bool:
+        """Whether the value is a sum over `axis`."""
+        return self.kind == "sum"
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """Names of the symbols that its value needs."""
+        return frozenset() if self.expression is None else symbol_names(self.expression)
+
+    @property
+    def result_axis(self) -> str:
+        """What the value ranges over."""
+        return "" if self.summed else self.axis
+
+
+@dataclass(frozen=True)
+class Program:
+    """The whole token.
+
+    phases        what does not depend on the state
+    axes          name -> how it is indexed ("" for scalars, sums and transients)
+    corrections   u1, u2, ... with their formulas, V-elements
+    output        formula of the output, a V-element
+    """
+
+    phases: tuple[Phase, ...]
+    axes: Mapping[str, str]
+    corrections: tuple[tuple[str, Formula], ...]
+    output: Formula
+
+    def stored(self, axis: str) -> tuple[str, ...]:
+        """Names of all stored K vectors, V-elements or (axis "") scalars, in order."""
+        if axis == "":
+            return tuple(i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        items = (i for p in self.phases for i in (p.keys if axis == "K" else p.values))
+        return tuple(i.name for i in items if i.stored)
+
+
+def weight_name(read: str) -> str:
+    """Name of the K vector that the payload is read with, for the read of this name."""
+    return f"x_{read}"
+
+
+def token_program(window: Window, inputs: Sequence[Input]) -> Program:
+    """The token of a window; `inputs` in the order of the recurrence's."""
+    known = _definitions(window, inputs)
+    results = [c.symbol.name for c in window.corrections] + [OUTPUT]
+    final = {d.name: d for d in known if d.name in results}
+    before = [d for d in known if d.name not in results]
+    outside = _used_later(window, final.values())
+    kept = _needed(before, outside)
+    level = _levels(kept)
+    stored = _stored(kept, level, outside)
+    axes = {d.name: d.result_axis if d.name in stored else "" for d in kept}
+    axes |= dict.fromkeys((r.symbol.name for r in window.reads), "V")
+    axes |= dict.fromkeys(results, "")
+    axes |= {"rk": "K", "rG": decay_axis(window), "G": decay_axis(window)}
+    return Program(
+        phases=_phases(kept, level, stored, axes),
+        axes=axes,
+        corrections=tuple((n, formula(_expression(final[n]), axes)) for n in results[:-1]),
+        output=formula(_expression(final[OUTPUT]), axes),
+    )
+
+
+def decay_axis(window: Window) -> str:
+    """ "K" where some cumulative decay is a vector, else ""."""
+    return "K" if any(level.axis is Axis.KEY for level in window.levels) else ""
+
+
+def _expression(d: Definition) -> sympy.Expr:
+    if d.expression is None:
+        raise ValueError(f"{d.name} has no expression")
+    return d.expression
+
+
+def _definitions(window: Window, inputs: Sequence[Input]) -> list[Definition]:
+    """Every value of the token in an order in which each is computable, sums taken out."""
+    found = [Definition(i.symbol, "input", i.axis, None, i) for i in inputs]
+    if window.previous is not None:
+        found.append(Definition(window.previous.name, "previous", decay_axis(window), None))
+    for stage in split_reductions(window):
+        for a in (*stage.scalars, *stage.vectors_k, *stage.vectors_v):
+            found.append(_formula(a.target.symbol.name, a.target.axis, a.expression))
+        for r in stage.reductions:
+            found.append(Definition(r.target.symbol.name, "sum", r.axis.value, r.inner))
+    for read in window.reads:
+        found.append(_formula(weight_name(read.symbol.name), Axis.KEY, read.payload))
+    for correction in window.corrections:
+        found.append(_formula(correction.symbol.name, Axis.VALUE, correction.expression))
+    found.append(_formula(OUTPUT, Axis.VALUE, window.output))
+    return found
+
+
+def _formula(name: str, axis: Axis, expression: sympy.Expr) -> Definition:
+    return Definition(name, "formula", axis.value, expression)
+
+
+def _used_later(window: Window, final: Iterable[Definition]) -> frozenset[str]:
+    """Names used after the phases: by reads of records, appended records and the results."""
+    used = {weight_name(r.symbol.name) for r in window.reads}
+    used |= {level.symbol.name for level in window.levels}
+    for read in window.reads:
+        used |= symbol_names(read.record_inner) | symbol_names(read.record_outer)
+    for record in window.records:
+        used |= symbol_names(record.key)
+    for definition in final:
+        used |= definition.uses
+    return frozenset(used)
+
+
+def _needed(known: list[Definition], roots: frozenset[str]) -> list[Definition]:
+    """Only the definitions that `roots` depend on; the order stays."""
+    wanted, kept = set(roots), []
+    for definition in reversed(known):
+        if definition.name in wanted:
+            wanted |= definition.uses
+            kept.append(definition)
+    return kept[::-1]
+
+
+def _levels(known: list[Definition]) -> dict[str, int]:
+    """The phase in which each name can first be used; a sum is usable one phase later."""
+    level: dict[str, int] = {}
+    for d in known:
+        own = max((level[name] for name in d.uses), default=0)
+        level[d.name] = own + d.summed
+    return level
+
+
+def _stored(
+    known: list[Definition], level: Mapping[str, int], outside: frozenset[str]
+) -> frozenset[str]:
+    """Names used by another loop than their own. Only K-elements can be transients."""
+    axes = {d.name: d.result_axis for d in known}
+    stored = set(outside) | {name for name, axis in axes.items() if axis != "K"}
+    for d in known:
+        loop = (level[d.name] - d.summed, d.axis)
+        own = {name for name in d.uses if (level[name], axes[name]) == loop}
+        stored |= d.uses - own
+    return frozenset(stored)
+
+
+def _phases(
+    known: list[Definition],
+    level: Mapping[str, int],
+    stored: frozenset[str],
+    axes: Mapping[str, str],
+) -> tuple[Phase, ...]:
+    placed: dict[tuple[int, str], list[Item]] = {}
+    for d in known:
+        printed = None if d.expression is None else formula(d.expression, axes)
+        item = Item(d.name, d.kind, d.axis, printed, d.load, d.name in stored)
+        kind = "sum" if d.summed else d.axis
+        placed.setdefault((level[d.name] - d.summed, kind), []).append(item)
+    count = 1 + max((number for number, _ in placed), default=-1)
+    return tuple(
+        Phase(*(tuple(placed.get((number, kind), ())) for kind in ("", "K", "V", "sum")))
+        for number in range(count)
+    )

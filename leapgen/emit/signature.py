@@ -1,0 +1,210 @@
+"""The kernels' parameters, and how code reaches each tensor.
+
+Every tensor is a flat 1-D view from its data pointer, so that any runtime stride works on every
+target; strides are explicit 64-bit integers. Pool strides come in units of 16 bytes: multiplied
+back in the kernel they are visibly multiples of a vector access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from leapgen.emit import names
+from leapgen.schedule import buffers as plan_buffers
+from leapgen.schedule.arch import Arch
+from leapgen.spec import model
+from leapgen.tensors import DTYPES, Axis, Per
+
+STRIDE_BYTES = plan_buffers.ALIGNMENT
+HEADS = {"H": "key_head", "HV": "head"}
+INDEX = {"K": "kk", "V": "vv"}
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a prim_func."""
+
+    name: str
+    annotation: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Parameters of one kernel in ABI order: tensors, strides, then counts."""
+
+    name: str
+    tensors: tuple[Param, ...]
+    strides: tuple[Param, ...]
+    counts: tuple[Param, ...]
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """All parameters in order."""
+        return (*self.tensors, *self.strides, *self.counts)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One pool tensor in generated code.
+
+    dtype    the plan's word; `stored`: the kernel's element type (BF16 is uint16 on target c)
+    unit     elements in 16 bytes
+    base     offset of the (slot, head) tile, int64, in `slot` and head or key_head
+    """
+
+    name: str
+    heads: str
+    tile: tuple[str, ...]
+    dtype: str
+    stored: str
+    role: str
+    scalar: bool
+    unit: int
+    doc: str
+
+    @property
+    def base(self) -> str:
+        """The tile's offset for `slot`."""
+        return self.base_of("slot")
+
+    def base_of(self, slot: str) -> str:
+        """The tile's offset for another slot variable."""
+        head = HEADS[self.heads]
+        offset = f"{slot} * ({self.name}_slot * {self.unit})"
+        if self.scalar:
+            return f"{offset} + {head}"
+        return f"{offset} + {head} * ({self.name}_head * {self.unit})"
+
+    @property
+    def token_elements(self) -> str:
+        """Elements of a record buffer's tile that one token takes."""
+        words = [word for part in self.tile for word in part.split("*") if word != "P"]
+        return " * ".join(words) or "1"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One raw tensor of a step in generated code.
+
+    symbol   name of the loaded element; `param`: the kernel's parameter
+    index    element offset, in row, head or key_head, and kk or vv
+    load     FP32 value of the element
+    """
+
+    name: str
+    symbol: str
+    param: str
+    per: str
+    axis: str
+    dtype: str
+    stored: str
+    constant: bool
+    doc: str
+    index: str
+
+    @property
+    def load(self) -> str:
+        """Code of the element's FP32 value."""
+        return f"widen({self.param}[{self.index}])"
+
+
+def stored_dtype(dtype: str, arch: Arch) -> str:
+    """Element type in a kernel. Target c has no BF16: the same bits as uint16."""
+    return "uint16" if dtype == "bf16" and not arch.gpu else DTYPES[dtype].tile
+
+
+def buffer_view(buffer: plan_buffers.Buffer, arch: Arch) -> Buffer:
+    """A pool tensor of the plan as templates see it."""
+    return Buffer(
+        name=buffer.name,
+        heads=buffer.heads,
+        tile=buffer.tile,
+        dtype=buffer.dtype,
+        stored=stored_dtype(buffer.dtype, arch),
+        role=buffer.role,
+        scalar=buffer.scalar,
+        unit=STRIDE_BYTES // buffer.itemsize,
+        doc=buffer.doc,
+    )
+
+
+def input_view(entry: model.Input, symbol: str, arch: Arch) -> Input:
+    """A raw input of the spec; `symbol` is its unique name in the recurrence."""
+    return Input(
+        name=entry.name,
+        symbol=symbol,
+        param=names.parameter(entry.name),
+        per=entry.per.value,
+        axis=entry.axis.value,
+        dtype=entry.dtype,
+        stored=stored_dtype(entry.dtype, arch),
+        constant=entry.constant,
+        doc=entry.doc,
+        index=_index(entry),
+    )
+
+
+def _index(entry: model.Input) -> str:
+    terms = [] if entry.constant else [f"row * {entry.name}_row"]
+    head = HEADS["H" if entry.per is Per.KEY else "HV"]
+    terms.append(f"{head} * {entry.name}_head")
+    if entry.axis is not Axis.SCALAR:
+        terms.append(f"{INDEX[entry.axis.value]} * {entry.name}_axis")
+    return " + ".join(terms)
+
+
+OUTPUT_INDEX = "row * out_row + head * out_head + vv * out_axis"
+STATE_WORDS = ("row", "head", "key", "value")
+
+
+def kernels(buffers: Iterable[Buffer], inputs: Iterable[Input], output: str) -> tuple[Kernel, ...]:
+    """All kernels of a module; `output` is the stored element type of a step's output."""
+    pool = tuple(buffers)
+    step = _step_tensors(inputs, output)
+    state = [("state", "float32", STATE_WORDS)]
+    slots = [("slots", "int32", ("row",))]
+    pair = [("source", "int32", ("row",)), ("target", "int32", ("row",))]
+    position = [("position", "int32", ("row",))]
+    return tuple(
+        _kernel(name, pool, tensors)
+        for name, tensors in (
+            ("step", slots + step),
+            ("flush", slots),
+            ("materialize", slots + state),
+            ("load_state", slots + state + position),
+            ("copy", pair),
+            ("reset", slots),
+        )
+    )
+
+
+Tensor = tuple[str, str, tuple[str, ...]]  # name, element type, stride words
+
+
+def _step_tensors(inputs: Iterable[Input], output: str) -> list[Tensor]:
+    found: list[Tensor] = []
+    for entry in inputs:
+        row = () if entry.constant else ("row",)
+        axis = ("axis",) if entry.axis else ()
+        found.append((entry.name, entry.stored, (*row, "head", *axis)))
+    return [*found, ("out", output, ("row", "head", "axis"))]
+
+
+def _kernel(name: str, pool: tuple[Buffer, ...], tensors: list[Tensor]) -> Kernel:
+    plain = {"out", "slots", "state", "position", "source", "target"}
+    parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
+    strides = [
+        Param(f"{b.name}_{word}", "T.int64")
+        for b in pool
+        for word in (("slot",) if b.scalar else ("slot", "head"))
+    ]
+    for tensor, stored, words in tensors:
+        parameters.append(_tensor(tensor if tensor in plain else names.parameter(tensor), stored))
+        strides += [Param(f"{tensor}_{word}", "T.int64") for word in words]
+    counts = tuple(Param(n, "T.int32") for n in ("num_rows", "num_slots", "first_slot"))
+    return Kernel(name, tuple(parameters), tuple(strides), counts)
+
+
+def _tensor(name: str, stored: str) -> Param:
+    return Param(name, f'flat("{name}", "{stored}")')
