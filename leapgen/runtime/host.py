@@ -44,6 +44,8 @@ ALIGNMENT = 16  # bytes; the width of the kernels' vector accesses
 CHANNELS = 8  # K and V are multiples of it
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
 EXPORT_VERSION = 1
+# The emitted C reads bits of floats through pointers of another type.
+C_FLAGS = ["-O3", "-march=native", "-fno-strict-aliasing"]
 
 
 class ArgumentError(ValueError):
@@ -216,7 +218,7 @@ class TileLang:
             execution_backend="tvm_ffi" if cuda else "cython",
             # Kernels guard the indices that depend on data themselves.
             pass_configs={"tl.disable_safe_memory_legalize": True, **pass_configs},
-            compile_flags=None if cuda else ["-O3", "-march=native"],
+            compile_flags=None if cuda else C_FLAGS,
         )
         return compiled
 
