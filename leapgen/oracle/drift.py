@@ -112,12 +112,12 @@ def drift(
 ) -> Drift:
     """Drift of every method on one stream of tokens.
 
-    heads   4 key and value heads of the spec's dimensions, unless told otherwise
+    heads   8 key and value heads of the spec's dimensions, unless told otherwise
     Errors: ValueError, for fewer tokens than two comparisons.
     """
     if tokens < 2 * EVERY:
         raise ValueError(f"at least {2 * EVERY} tokens, found {tokens}")
-    heads = heads or Heads(4, 4, spec.K, spec.V)
+    heads = heads or Heads(8, 8, spec.K, spec.V)
     inputs = stream(spec, tokens, heads, seed)
     exact = _tokens(spec, inputs, heads, np.float64)
     rounded = _tokens(spec, inputs, heads, np.float32)

@@ -26,7 +26,7 @@ from leapgen.tensors import Axis, Per
 F64 = npt.NDArray[np.float64]
 
 DECAYS = (3e-5, 5e-4, 5e-3, 5e-2)
-"""Mean natural-log decay of a token, from slow to fast heads (cycled over the heads)."""
+"""Mean natural-log decay of a token in a typical channel, slow to fast (cycled over the heads)."""
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,9 @@ def _fit_knob(
 
     def reached(shift: F64) -> F64:
         moved = {**inputs, x.name: _moved(x, inputs[x.name], shift, multiply)}
-        total = -sum(np.asarray(v).mean(axis=(0, -1)) for v in _logs(spec, moved, heads))
-        mean: F64 = np.maximum(np.broadcast_to(total, (heads.HV,)), 1e-300)
-        return np.log(mean)[::group]
+        total = -sum(np.asarray(v).mean(axis=0) for v in _logs(spec, moved, heads))
+        typical: F64 = np.log(np.maximum(total, 1e-300)).mean(axis=-1)
+        return np.broadcast_to(typical, (heads.HV,))[::group]
 
     low, high = np.full(count, -25.0), np.full(count, 25.0)
     rising = reached(high) > reached(low)
