@@ -97,7 +97,12 @@ def _print_json(value: object) -> None:
 @app.command()
 @reported
 def build(
-    specs: SpecsArgument,
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Spec files or names; without any, all that generated/ keeps.", metavar="[SPEC...]"
+        ),
+    ] = None,
     arch: ArchsOption = "all",
     out: Annotated[
         Path, typer.Option("--out", help="Folder to write to; the default is ./generated.")
@@ -120,7 +125,7 @@ def build(
     from leapgen.report.progress import steps
 
     request = build_report.Request(
-        specs=tuple(specs),
+        specs=tuple(specs or ()),
         archs=build_report.archs(arch),
         out=out,
         format=format,
@@ -154,15 +159,16 @@ def explain(
 ) -> Exit:
     """Show what leapgen derives from a spec: equations, proofs, buffers, bytes and the floor."""
     from leapgen.report import explain as report
+    from leapgen.report import explain_text
 
     if stage is not None:
-        typer.echo(report.stage(spec, stage, arch, format, _picks(pick)))
+        typer.echo(explain_text.stage(spec, stage, arch, format, _picks(pick)))
         return Exit.FINE
     explanation = report.explain(spec, arch, format, _picks(pick), model)
     if as_json:
         _print_json(explanation.data())
     else:
-        typer.echo(report.markdown(explanation))
+        typer.echo(explain_text.markdown(explanation))
     return Exit.FINE
 
 
@@ -185,7 +191,8 @@ def verify(
 
     with steps("verify") as step:
         results = [
-            report.verify(name, arch, format, _picks(pick), model, tokens, step) for name in specs
+            report.verify(report.Request(name, arch, format, _picks(pick), model, tokens), step)
+            for name in specs
         ]
     if as_json:
         _print_json([result.data() for result in results])

@@ -62,7 +62,9 @@ def module_level_imports(path: Path) -> set[str]:
     roots = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            roots.add(node.module if node.module.startswith("leapgen") else node.module.split(".")[0])
+            roots.add(
+                node.module if node.module.startswith("leapgen") else node.module.split(".")[0]
+            )
         elif isinstance(node, ast.Import):
             roots |= {alias.name.split(".")[0] for alias in node.names}
     return roots

@@ -108,9 +108,7 @@ class Topic:
 
 
 TOPICS = {
-    "specs": Topic(
-        ("name", "title", "shape", "format", "window", "models", "choices"), _spec_rows
-    ),
+    "specs": Topic(("name", "title", "shape", "format", "window", "models", "choices"), _spec_rows),
     "formats": Topic(
         ("name", "family", "payload", "bits", "compensators", "smoothing", "doc"), _format_rows
     ),

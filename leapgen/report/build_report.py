@@ -1,0 +1,222 @@
+"""`leapgen build`: modules of specs for archs, written if they changed, or only compared."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from leapgen import paths, pipeline
+from leapgen.emit.render import Source, render
+from leapgen.files import write_atomic
+from leapgen.formats.table import FORMATS
+from leapgen.report import manifest
+from leapgen.report.progress import Step
+from leapgen.report.text import table
+from leapgen.runtime.assemble import HOST_NAME, host_text
+from leapgen.schedule.arch import ARCHES, arch_named
+from leapgen.spec.model import Spec
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to build; see the command's options. Without specs: everything that generated/ keeps."""
+
+    specs: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    out: Path = Path("generated")
+    format: str | None = None
+    picks: Mapping[str, str] = field(default_factory=dict)
+    all_choices: bool = False
+    compile: bool = False
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One file. state: new, changed, same, missing, different, stale; diff only with --check."""
+
+    path: str
+    lines: int
+    digest: str
+    state: str
+    diff: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a check is content with it."""
+        return self.state not in ("missing", "different", "stale")
+
+
+@dataclass
+class Result:
+    """All files, and the resources of compiled kernels."""
+
+    rows: list[Row] = field(default_factory=list)
+    usage: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs and no step spills."""
+        return all(row.ok for row in self.rows)
+
+    def data(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {"ok": self.ok, "modules": [asdict(r) for r in self.rows], "kernels": self.usage}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A module that a request names. kept: as a file, or as a digest in the manifest only."""
+
+    spec: Spec
+    source: Source
+    arch: str
+    kept: bool
+
+
+def archs(words: str) -> tuple[str, ...]:
+    """`sm90,sm100`, or `all`. Errors: ArchError."""
+    if words == "all":
+        return tuple(ARCHES)
+    return tuple(arch_named(word.strip()).name for word in words.split(","))
+
+
+def build(request: Request, step: Step) -> Result:
+    """Renders, then writes or compares. Errors: Diagnostics, LeapgenError; nothing is written
+    before all modules are rendered."""
+    wanted = list(_wanted(request, step))
+    result = Result()
+    book = manifest.read(request.out)
+    hosts = {f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}
+    for path, text in [(h, host_text()) for h in sorted(hosts)]:
+        result.rows.append(_file(request, path, text, ""))
+    for w in wanted:
+        if w.kept:
+            result.rows.append(_file(request, w.source.path, w.source.text, w.source.digest))
+        elif request.check and book.digests.get(w.source.path) != w.source.digest:
+            result.rows.append(
+                Row(w.source.path, _lines(w.source.text), w.source.digest, "different")
+            )
+    _note(book, wanted)
+    if not request.specs:
+        book.forget_all_but({w.source.path for w in wanted}, request.archs)
+        result.rows += _stale(request, {r.path for r in result.rows})
+    result.rows.append(_file(request, manifest.NAME, book.text(), ""))
+    return result
+
+
+def text(result: Result) -> str:
+    """A line a file, diffs of those that differ, and the count."""
+    rows = [r for r in result.rows if r.state != "same"] or result.rows
+    parts = [
+        table(
+            ("file", "lines", "digest", "state"),
+            [(r.path, r.lines, r.digest or "-", r.state) for r in rows],
+        )
+    ]
+    parts += [r.diff for r in result.rows if r.diff]
+    same = sum(r.state == "same" for r in result.rows)
+    parts.append(f"{len(result.rows)} files, {same} unchanged")
+    return "\n".join(parts)
+
+
+def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
+    if request.specs:
+        for name in request.specs:
+            for picks in _picks(name, request):
+                yield from _modules(name, request.archs, picks, (request.format,), True, step)
+        return
+    for path in paths.shipped_specs():
+        yield from _modules(str(path), request.archs, {}, tuple(FORMATS), True, step)
+        for choice, options in pipeline.parse(str(path)).choices.items():
+            for option in options[1:]:
+                one = {choice: option}
+                yield from _modules(str(path), request.archs, one, (None,), False, step)
+
+
+def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:
+    """The picks of the request, or every combination of alternatives that agrees with them."""
+    if not request.all_choices:
+        return [dict(request.picks)]
+    choices = pipeline.parse(name, request.picks).choices
+    options = [(request.picks[c],) if c in request.picks else o for c, o in choices.items()]
+    return [
+        dict(zip(choices, combination, strict=True)) for combination in itertools.product(*options)
+    ]
+
+
+def _modules(
+    name: str,
+    archs: tuple[str, ...],
+    picks: Mapping[str, str],
+    formats: tuple[str | None, ...],
+    kept: bool,
+    step: Step,
+) -> Iterator[Wanted]:
+    window = None
+    default = pipeline.parse(name, picks).state.format
+    for format in formats:
+        spec = pipeline.parse(name, picks, format)
+        # The window does not depend on the format or the arch: derive and prove it once.
+        window = window or pipeline.derive(pipeline.lower(spec))
+        for arch in archs:
+            source = render(pipeline.schedule(window, spec, arch), spec, default)
+            step(source.path)
+            yield Wanted(spec, source, arch, kept)
+
+
+def _file(request: Request, path: str, text: str, digest: str) -> Row:
+    target = request.out / path
+    old = target.read_text() if target.is_file() else None
+    if request.check:
+        state = "missing" if old is None else "same" if old == text else "different"
+        return Row(path, _lines(text), digest, state, _diff(path, old or "", text))
+    changed = write_atomic(target, text)
+    state = "new" if old is None else "changed" if changed else "same"
+    return Row(path, _lines(text), digest, state)
+
+
+def _diff(path: str, old: str, new: str, limit: int = 60) -> str:
+    lines = list(
+        difflib.unified_diff(
+            old.splitlines(), new.splitlines(), path, f"{path} (rendered)", lineterm=""
+        )
+    )
+    more = [f"... {len(lines) - limit} more lines"] if len(lines) > limit else []
+    return "\n".join(lines[:limit] + more)
+
+
+def _stale(request: Request, known: set[str]) -> list[Row]:
+    """Modules in the folder that nothing makes any more; a build removes them."""
+    rows = []
+    for path in sorted(p for arch in request.archs for p in (request.out / arch).glob("*.py")):
+        name = path.relative_to(request.out).as_posix()
+        if name not in known:
+            state = "stale" if request.check else "removed"
+            rows.append(Row(name, _lines(path.read_text()), "", state))
+            if not request.check:
+                path.unlink()
+    return rows
+
+
+def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
+    for w in wanted:
+        path, digest = w.source.path, w.source.digest
+        if not w.kept:
+            book.digests[path] = digest
+            continue
+        book.modules[path] = {
+            "digest": digest,
+            "spec": w.spec.name,
+            "picks": dict(w.spec.picks),
+            "format": w.spec.state.format,
+            "arch": w.arch,
+        }
+
+
+def _lines(text: str) -> int:
+    return text.count("\n")

@@ -1,0 +1,188 @@
+"""`leapgen explain`: what follows from a spec, as one value that prints as Markdown or JSON.
+
+Every number is computed from the plan at one shape: a published model's, or one head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from leapgen import pipeline
+from leapgen.algebra.describe import Description, describe
+from leapgen.diagnostics import LeapgenError, suggest
+from leapgen.schedule import traffic
+from leapgen.schedule.arch import ARCHES
+from leapgen.schedule.plan import Plan, Shape
+from leapgen.spec.model import PublishedModel, Spec
+
+BATCHES = (1, 64, 512)
+"""Rows for which the floor is given."""
+
+
+@dataclass(frozen=True)
+class BufferBytes:
+    """A pool tensor at the shape; `bytes` is what one slot holds of it, paddings included."""
+
+    name: str
+    dims: str
+    dtype: str
+    role: str
+    bytes: int
+    doc: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """Bytes per token, row and value head of one tensor and way; `when` is step or flush.
+
+    A step's records are a mean over the cursors 0..P-1; a flush counts 1/P, once a window.
+    """
+
+    when: str
+    way: str
+    name: str
+    kind: str
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Least microseconds of one token of one layer on a device, by rows: bytes over bandwidth.
+
+    bandwidth   bytes per second; `measured` False: the vendor's datasheet
+    """
+
+    arch: str
+    device: str
+    bandwidth: float
+    measured: bool
+    microseconds: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that `explain` says."""
+
+    name: str
+    title: str
+    path: str
+    picks: dict[str, str]
+    choices: dict[str, list[str]]
+    description: Description
+    format: str
+    format_doc: str
+    arch: str
+    layout: str
+    model: str
+    shape: Shape
+    buffers: tuple[BufferBytes, ...]
+    bytes_per_slot: int
+    state_bytes_per_element: float
+    items: tuple[Item, ...]
+    bytes_per_token: float
+    floors: tuple[Floor, ...]
+
+    def data(self) -> dict[str, object]:
+        """The same for machines."""
+        return asdict(self)
+
+
+def explain(
+    spec: str,
+    arch: str,
+    format: str | None,
+    picks: dict[str, str],
+    model: str | None,
+) -> Explanation:
+    """Explains one spec file. Errors: Diagnostics for the spec, LeapgenError for the arguments."""
+    chosen = model_of(spec, model)
+    picks = {**(dict(chosen.picks) if model and chosen else {}), **picks}
+    chain = pipeline.compile(spec, arch, picks, format)
+    shape = shape_of(chain.plan, chain.spec, chosen)
+    return Explanation(
+        name=chain.spec.name,
+        title=chain.spec.title,
+        path=chain.spec.path,
+        picks=dict(chain.spec.picks),
+        choices={c: list(options) for c, options in chain.spec.choices.items()},
+        description=describe(chain.window, chain.spec),
+        format=chain.plan.format.name,
+        format_doc=chain.plan.format.doc,
+        arch=chain.plan.arch.name,
+        layout=chain.plan.layout(shape).name,
+        model=chosen.name if chosen else "",
+        shape=shape,
+        buffers=_buffers(chain.plan, shape),
+        bytes_per_slot=chain.plan.bytes_per_slot(shape),
+        state_bytes_per_element=chain.plan.state_bytes_per_element(shape),
+        items=_items(chain.plan, shape),
+        bytes_per_token=traffic.token_mean(chain.plan, shape).distinct,
+        floors=_floors(chain.plan, shape),
+    )
+
+
+def model_of(spec: str, name: str | None) -> PublishedModel | None:
+    """A published model of a spec by name; the first one if no name is given.
+
+    Errors: LeapgenError for an unknown name.
+    """
+    models = pipeline.parse(spec).models
+    if name is None:
+        return models[0] if models else None
+    for model in models:
+        if model.name == name:
+            return model
+    known = [m.name for m in models]
+    hint = suggest(name, known) or f"known: {', '.join(known) or 'none'}"
+    raise LeapgenError(f"{spec} has no model `{name}`; {hint}")
+
+
+def shape_of(plan: Plan, spec: Spec, model: PublishedModel | None) -> Shape:
+    """The shape of a model's layer; without one, of a single head of the spec's own dimensions."""
+    if model is None:
+        return plan.shape(spec.K, spec.V, 1, 1)
+    return plan.shape(model.K, model.V, model.H, model.HV)
+
+
+def _buffers(plan: Plan, shape: Shape) -> tuple[BufferBytes, ...]:
+    return tuple(
+        BufferBytes(
+            name=b.name,
+            dims=" x ".join(map(str, (shape.size(b.heads), *b.dims(shape)))),
+            dtype=b.dtype,
+            role=b.role,
+            bytes=b.slot_bytes(shape),
+            doc=b.doc,
+        )
+        for b in plan.buffers
+    )
+
+
+def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
+    """The lines of the traffic model, weighted by how often a token meets them."""
+    P = shape.P
+    launches = [("step", traffic.launch(plan, shape, "step", c), 1 / P) for c in range(P)]
+    launches.append(("flush", traffic.launch(plan, shape, "flush", P), 1 / P))
+    launches.append(("flush", traffic.idle_flush(plan, shape), 1 - 1 / P))
+    totals: dict[tuple[str, str, str, str], float] = {}
+    for when, launch, weight in launches:
+        for line in launch.lines:
+            key = (when, line.way, line.name, line.kind)
+            totals[key] = totals.get(key, 0.0) + line.amount.distinct * weight
+    items = (Item(*key, bytes) for key, bytes in totals.items())
+    return tuple(sorted(items, key=lambda i: (i.when != "step", i.way != "read")))
+
+
+def _floors(plan: Plan, shape: Shape) -> tuple[Floor, ...]:
+    floors = []
+    for arch in ARCHES.values():
+        for device in arch.devices:
+            times = {
+                rows: traffic.floor_us(
+                    traffic.token_mean(plan, shape, rows).distinct, shape, rows, device
+                )
+                for rows in BATCHES
+            }
+            row = Floor(arch.name, device.match, device.bandwidth, device.measured, times)
+            floors.append(row)
+    return tuple(floors)

@@ -1,0 +1,60 @@
+"""What a verification runs: a module on this machine's CPU, its GPU, or in the emulator."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+import torch
+
+from leapgen import pipeline
+from leapgen.diagnostics import MissingTool
+from leapgen.emit.render import Source
+from leapgen.runtime.host import Module
+from leapgen.schedule.arch import Arch, arch_named
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module that runs here, and how: `how` is `compiled`, a GPU's name, or `emulated`."""
+
+    module: Module
+    arch: Arch
+    how: str
+    device: str
+
+    @property
+    def emulated(self) -> bool:
+        """Thread by thread on the CPU: functionally faithful, and slow."""
+        return self.how == "emulated"
+
+
+def subject(source: Source, arch: str) -> Subject:
+    """The module of a source, on whatever runs its arch here. Errors: MissingTool."""
+    row = arch_named(arch)
+    _need("g++", "install a C++17 compiler (Debian: apt-get install g++)")
+    _need_tilelang()
+    module = pipeline.load(source)
+    if not row.gpu:
+        return Subject(module, row, "compiled", "cpu")
+    if torch.cuda.is_available():
+        capability = torch.cuda.get_device_capability()
+        if dict(row.targets).get(capability) is not None:
+            return Subject(module, row, torch.cuda.get_device_name(), "cuda")
+    from leapgen.runtime.emulated import Emulator
+
+    return Subject(module.with_backend(Emulator()), row, "emulated", "cpu")
+
+
+def _need(tool: str, remedy: str) -> None:
+    if shutil.which(tool) is None:
+        raise MissingTool(f"`{tool}` is not on PATH; {remedy}. `leapgen doctor` shows the rest")
+
+
+def _need_tilelang() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("tilelang") is None:
+        raise MissingTool(
+            "tilelang is not installed; pip install 'leapgen[build]'. `leapgen doctor` shows the rest"
+        )

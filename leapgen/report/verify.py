@@ -1,0 +1,201 @@
+"""`leapgen verify`: one spec on one arch against its oracles, each check with error and bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from leapgen import pipeline
+from leapgen.formats.base import Format
+from leapgen.oracle.drift import drift, standard_methods
+from leapgen.report import derivation
+from leapgen.report.agreement import agreement
+from leapgen.report.explain import model_of, shape_of
+from leapgen.report.ledger import ROW, Check, Ledger
+from leapgen.report.operations import random_operations
+from leapgen.report.progress import Step
+from leapgen.report.subjects import Subject, subject
+from leapgen.report.text import table
+from leapgen.report.trial import Trial
+from leapgen.schedule.buffers import Shape
+from leapgen.schedule.plan import Plan
+from leapgen.spec.model import PublishedModel
+
+GEOMETRIES = ((16, 24), (64, 32))
+"""K, V with two key heads and four value heads: neither square, nor one head, nor one order."""
+GAIN = 10.0
+"""How many times lower the state error must be: a window against every token, and the whole method
+against a window alone, where the format has what that needs."""
+DRIFT_TOKENS = 4096
+"""Tokens from which GAIN is required: errors of the slow heads need that long to build up."""
+
+
+@dataclass
+class Section:
+    """Checks of one kind or one shape."""
+
+    title: str
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass
+class Result:
+    """A verification: what ran, where, and every check."""
+
+    name: str
+    arch: str
+    how: str
+    format: str
+    window: int
+    picks: dict[str, str]
+    model: str
+    sections: list[Section] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def checks(self) -> list[Check]:
+        return [c for s in self.sections for c in s.ledger.checks.values()]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every section ran and nothing failed."""
+        return bool(self.sections) and all(s.ledger.ok for s in self.sections)
+
+    def data(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "spec": self.name,
+            "arch": self.arch,
+            "how": self.how,
+            "format": self.format,
+            "window": self.window,
+            "picks": self.picks,
+            "model": self.model or None,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 1),
+            "sections": [{"title": s.title, "checks": s.ledger.data()} for s in self.sections],
+        }
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to verify, and on what; see the command's options."""
+
+    spec: str
+    arch: str = "cpu"
+    format: str | None = None
+    picks: dict[str, str] = field(default_factory=dict)
+    model: str | None = None
+    tokens: int = DRIFT_TOKENS
+    seed: int = 0
+
+
+def verify(request: Request, step: Step) -> Result:
+    """Runs all checks. Errors: Diagnostics, LeapgenError, MissingTool."""
+    start = time.perf_counter()
+    model = model_of(request.spec, request.model) if request.model else None
+    picks = {**(dict(model.picks) if model else {}), **request.picks}
+    step(f"{request.spec}: deriving")
+    chain = pipeline.compile(request.spec, request.arch, picks, request.format)
+    subject_ = subject(chain.source, request.arch)
+    result = Result(
+        chain.spec.name,
+        subject_.arch.name,
+        subject_.how,
+        chain.plan.format.name,
+        chain.plan.default_window,
+        dict(chain.spec.picks),
+        model.name if model else "",
+    )
+    result.sections.append(Section("derivation", derivation.checks(chain.window, request.seed)))
+    for shape, rounds in _shapes(chain, subject_, model):
+        step(f"{request.spec}: {shape.K} x {shape.V}, {shape.HV} heads")
+        result.sections.append(_operate(chain, subject_, shape, rounds, request.seed))
+    if subject_.arch.gpu:
+        step(f"{request.spec}: against the cpu module")
+        result.sections.append(_agree(request, picks, chain, subject_))
+    step(f"{request.spec}: drift over {request.tokens:,} tokens")
+    result.sections.append(_drift(chain, request))
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def text(result: Result) -> str:
+    """A table a section, and the count."""
+    picks = ", ".join(f"{c}={a}" for c, a in result.picks.items())
+    lines = [
+        f"{result.name} on {result.arch} ({result.how}), {result.format}, "
+        f"window {result.window}" + (f", {picks}" if picks else "")
+    ]
+    rows = [[c.row for c in s.ledger.checks.values()] for s in result.sections]
+    whole = table(ROW, [row for part in rows for row in part]).splitlines()
+    header, body = whole[0], iter(whole[1:])
+    for section, part in zip(result.sections, rows, strict=True):
+        lines += ["", section.title, header, *(next(body) for _ in part)]
+    failed = [c for c in result.checks if not c.ok]
+    lines += ["", *(f"FAILED {c.name}: {c.where}" for c in failed if c.where)]
+    passed = len(result.checks) - len(failed)
+    lines.append(f"{passed} checks passed, {len(failed)} failed, {result.seconds:.0f} s")
+    return "\n".join(lines)
+
+
+def _shapes(
+    chain: pipeline.Chain, subject_: Subject, model: PublishedModel | None
+) -> list[tuple[Shape, int]]:
+    """Shapes and operations each: a model's own shape costs more, an emulated one far more."""
+    rounds = 40 if subject_.emulated else 200
+    shapes = [(chain.plan.shape(K, V, 2, 4), rounds) for K, V in GEOMETRIES]
+    if model is not None:
+        shapes.append((shape_of(chain.plan, chain.spec, model), 6 if subject_.emulated else 90))
+    return shapes
+
+
+def _operate(
+    chain: pipeline.Chain, subject_: Subject, shape: Shape, rounds: int, seed: int
+) -> Section:
+    section = Section(_title(chain.plan, shape, rounds))
+    trial = Trial(chain.spec, chain.plan, subject_, shape, section.ledger, seed=seed)
+    random_operations(trial, rounds)
+    return section
+
+
+def _title(plan: Plan, shape: Shape, rounds: int) -> str:
+    order = plan.layout(shape).name
+    heads = f"{shape.H} key and {shape.HV} value heads"
+    return f"{shape.K} x {shape.V}, {heads}, {order} order, {rounds} random operations"
+
+
+def _agree(
+    request: Request, picks: dict[str, str], chain: pipeline.Chain, subject_: Subject
+) -> Section:
+    cpu = pipeline.compile(request.spec, "cpu", picks, request.format)
+    K, V = GEOMETRIES[-1]
+    shape = chain.plan.shape(K, V, 2, 4)
+    section = Section(f"cpu and {subject_.arch.name} from one export, {K} x {V}")
+    sides = ((cpu.plan, subject(cpu.source, "cpu")), (chain.plan, subject_))
+    agreement(chain.spec, sides, shape, section.ledger, request.seed)
+    return section
+
+
+def _drift(chain: pipeline.Chain, request: Request) -> Section:
+    """Relative squared error of the state, averaged over heads, and the gains of each measure."""
+    format = chain.plan.format
+    section = Section(
+        f"drift of the state over {request.tokens:,} tokens, 4 heads, float64 reference"
+    )
+    found = drift(
+        chain.spec, standard_methods(chain.spec, format), request.tokens, seed=request.seed
+    )
+    full = request.tokens >= DRIFT_TOKENS
+    for worse, better in (("per step", "per window"), ("per window", "full")):
+        bound = GAIN if full and _expected(format, better) else 0.0
+        name = f"gain of {better} over {worse}: {found.line(worse).state_mean:.1e} to "
+        name += f"{found.line(better).state_mean:.1e}"
+        section.ledger.at_least(name, found.ratio(worse, better), bound)
+    return section
+
+
+def _expected(format: Format, better: str) -> bool:
+    """Whether the format rounds at all, and whether it has more than codes."""
+    return format.bits < 32 if better == "per window" else format.compensators > 0

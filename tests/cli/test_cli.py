@@ -1,0 +1,116 @@
+"""Commands as a user sees them: text, streams and exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from leapgen.cli import Exit, app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def leapgen(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def spec_with(tmp_path: Path, name: str, old: str, new: str) -> str:
+    """A copy of a shipped spec with one piece of text replaced."""
+    text = (ROOT / "specs" / f"{name}.yaml").read_text()
+    assert old in text
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text.replace(old, new, 1))
+    return str(path)
+
+
+def test_version_names_the_pin() -> None:
+    result = leapgen("version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("leapgen ")
+    assert "tilelang 0.1.15" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nosuch"],
+        ["build"],
+        ["list", "colours"],
+        ["build", "gdn", "--pick", "gate"],
+        ["verify", "gdn", "--tokens", "0"],
+    ],
+)
+def test_usage_errors(words: list[str]) -> None:
+    result = leapgen(*words)
+    assert result.exit_code == Exit.USAGE
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_list_prints_every_topic() -> None:
+    result = leapgen("list")
+    assert result.exit_code == 0
+    for word in ("gdn", "kda", "leapquant-int8", "sm_100a", "kimi-linear-48b-a3b"):
+        assert word in result.stdout
+    data = json.loads(leapgen("list", "--json").stdout)
+    assert set(data) == {"specs", "formats", "archs", "models"}
+    assert all(data.values())
+
+
+def test_doctor_tells_what_each_arch_needs() -> None:
+    result = leapgen("doctor", "--json")
+    health = json.loads(result.stdout)
+    assert result.exit_code == (Exit.FINE if health["ok"] else Exit.MISSING)
+    assert {"cpu", "sm90", "sm100", "sm120"} <= {a["name"] for a in health["archs"]}
+    for finding in health["findings"]:
+        assert finding["ok"] or finding["remedy"]
+
+
+def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leapgen.report import doctor
+
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
+    health = doctor.examine()
+    assert not health.ok
+    text = doctor.text(health)
+    assert "missing: g++" in text
+    assert "needs nvcc" in text
+    result = leapgen("doctor")
+    assert result.exit_code == Exit.MISSING
+
+
+def test_a_bad_spec_is_a_diagnostic(tmp_path: Path) -> None:
+    path = spec_with(tmp_path, "kda", "gain: beta", "gain: betta")
+    for command in ("explain", "build", "verify"):
+        result = leapgen(command, path)
+        assert result.exit_code == Exit.DIAGNOSTICS, command
+        assert result.stdout == ""
+        assert "did you mean `beta`?" in result.stderr
+        assert "^^^^^" in result.stderr
+
+
+def test_a_missing_file_is_no_traceback() -> None:
+    result = leapgen("explain", "nosuch.yaml")
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert "nosuch.yaml" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["build", "explain", "verify"])
+def test_an_unknown_arch_names_the_known(command: str) -> None:
+    result = leapgen(command, "gdn", "--arch", "sm91")
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert "sm91" in result.stderr
+    assert "sm90" in result.stderr
+
+
+def test_module_and_script_are_one_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "leapgen", "version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == leapgen("version").stdout
