@@ -49,7 +49,5 @@ def read(folder: Path) -> Manifest:
     except json.JSONDecodeError as error:
         raise LeapgenError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict) or value.get("version") != VERSION:
-        raise LeapgenError(
-            f"{path}: not a manifest of version {VERSION}; remove it and build again"
-        )
+        raise LeapgenError(f"{path}: no manifest of version {VERSION}; remove it and build again")
     return Manifest(dict(value["modules"]), dict(value["digests"]))

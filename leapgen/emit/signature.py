@@ -158,14 +158,15 @@ OUTPUT_INDEX = "row * out_row + head * out_head + vv * out_axis"
 STATE_WORDS = ("row", "head", "key", "value")
 
 
+Tensor = tuple[str, str, tuple[str, ...]]  # name, element type, stride words
+
+
 def kernels(buffers: Iterable[Buffer], inputs: Iterable[Input], output: str) -> tuple[Kernel, ...]:
     """All kernels of a module; `output` is the stored element type of a step's output."""
     pool = tuple(buffers)
     step = _step_tensors(inputs, output)
-    state = [("state", "float32", STATE_WORDS)]
-    slots = [("slots", "int32", ("row",))]
-    pair = [("source", "int32", ("row",)), ("target", "int32", ("row",))]
-    position = [("position", "int32", ("row",))]
+    state: list[Tensor] = [("state", "float32", STATE_WORDS)]
+    slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
     return tuple(
         _kernel(name, pool, tensors)
         for name, tensors in (
@@ -173,13 +174,14 @@ def kernels(buffers: Iterable[Buffer], inputs: Iterable[Input], output: str) -> 
             ("flush", slots),
             ("materialize", slots + state),
             ("load_state", slots + state + position),
-            ("copy", pair),
+            ("copy", source + target),
             ("reset", slots),
         )
     )
 
 
-Tensor = tuple[str, str, tuple[str, ...]]  # name, element type, stride words
+def _index_tensor(name: str) -> list[Tensor]:
+    return [(name, "int32", ("row",))]
 
 
 def _step_tensors(inputs: Iterable[Input], output: str) -> list[Tensor]:
