@@ -156,10 +156,10 @@ def check_choices(document: Table, report: Report) -> None:
 
 def _check_drops(document: Table, patch: Table, report: Report) -> None:
     names = (*_entries(document, "inputs"), *_entries(document, "let"))
-    for leaf in _drops(patch):
+    for leaf in _drops(patch) if names else ():
         if leaf.text not in names:
             message = f"`{leaf.text}` cannot be dropped: there is no such input or definition"
-            help_text = suggest(leaf.text, names)
+            help_text = suggest(leaf.text, names) or f"there are {listing(names)}"
             report.error("unknown-drop", message, leaf.span, help=help_text)
 
 

@@ -32,8 +32,8 @@ RESERVED = frozenset(
 RESERVED_CHOICES = RESERVED | {"arch", "format", "layers", "pin_config", "records", "smoothing"}
 """What a choice may not be called: choices are keywords of `leapgen.load` and keys of models."""
 
-_SUFFIXES = ("_raw", "_row", "_slot", "_head", "_axis")  # strides, and inputs that are redefined
-_INTERNAL = re.compile(r"(y|u|G)\d*|yq|rG|rk|n_.+|p_.+_.+|build_.+|config_.+|payload_.+")
+_SUFFIXES = ("_raw", "_row", "_slot", "_head", "_axis", "_at", "_v")  # strides, renamed inputs
+_INTERNAL = re.compile(r"(y|u|G|n|sum)\d+|G|yq|rG|rk|n_.+|p_.+_.+|build_.+|config_.+|payload_.+")
 
 
 def why_not(name: str) -> str:

@@ -56,8 +56,8 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
     if name.id in ex.DIMENSIONS:
         return CONSTANT
     if name.id in scope.later:
-        message = f"`{name.id}` is defined further down"
-        help_text = "a name means the latest earlier definition: move it up"
+        message = f"`{name.id}` has no value yet: it is defined here or further down"
+        help_text = "a name means the latest earlier definition or input: move the other one up"
         report.error("used-before-definition", message, name.span, help=help_text)
     elif name.id in scope.dropped:
         message = f"`{name.id}` is used, but {scope.dropped[name.id]}"
