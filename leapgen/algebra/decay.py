@@ -15,16 +15,16 @@ from leapgen.tensors import Axis, Per
 
 @dataclass(frozen=True)
 class Ladder:
-    """The levels of one token: 0 before it, one more after each decaying sub-step.
+    """The levels of one token: 0 before it, then one more after each sub-step that opens one.
 
     before, after   level index around each sub-step
-    decays          the sub-step that leads to level 1, 2, ...
+    steps           the sub-step that leads to level 1, 2, ...
     """
 
     levels: tuple[DecayLevel, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
-    decays: tuple[Step, ...]
+    steps: tuple[Step, ...]
 
     @property
     def top(self) -> int:
@@ -43,25 +43,24 @@ class Ladder:
 
 def ladder(recurrence: Recurrence) -> Ladder:
     """Levels with log2 increments, clamped per sub-step at -150 (2^-150 is zero in FP32)."""
-    decays = tuple(s for s in recurrence.steps if s.log_decay is not None)
+    opens = recurrence.level_steps
+    steps = tuple(s for s, opened in zip(recurrence.steps, opens, strict=True) if opened)
     # One axis for the whole sum: a scalar decay beside a vector one acts on every channel.
-    axis = Axis.KEY if any(s.decay_axis is Axis.KEY for s in decays) else Axis.SCALAR
-    pers = [recurrence.per_of(s.log_decay) for s in decays]
+    axis = Axis.KEY if any(s.decay_axis is Axis.KEY for s in steps) else Axis.SCALAR
+    pers = [recurrence.per_of(s.log_decay) for s in steps if s.log_decay is not None]
     per = Per.VALUE if Per.VALUE in pers else Per.KEY
     levels = tuple(
         DecayLevel(level_symbol(i), increment(s.log_decay), axis, per, s.constant)
-        for i, s in enumerate(decays, 1)
+        for i, s in enumerate(steps, 1)
     )
-    before, after, level = [], [], 0
-    for step in recurrence.steps:
-        before.append(level)
-        level += step.log_decay is not None
-        after.append(level)
-    return Ladder(levels, tuple(before), tuple(after), decays)
+    after = [sum(opens[: j + 1]) for j in range(len(opens))]
+    return Ladder(levels, (0, *after[:-1]), tuple(after), steps)
 
 
-def increment(log_decay: sympy.Expr) -> sympy.Expr:
-    """log2 of a decay given by its natural logarithm, clamped from below."""
+def increment(log_decay: sympy.Expr | None) -> sympy.Expr:
+    """log2 of a decay given by its natural logarithm, clamped from below; zero for none."""
+    if log_decay is None:
+        return sympy.S.Zero
     return sympy.Max(LOG2E * log_decay, CLAMP)
 
 
@@ -74,23 +73,23 @@ def absorb(
     Returns the rest of the vector and the level it is read at. Reads that end at one level
     share their payload weights' cumulative decay.
     """
-    while level < rungs.top:
-        rest = divide_by_decay(vector, rungs.decays[level].log_decay, recurrence)
+    for next_level, step in enumerate(rungs.steps[level:], level + 1):
+        if step.log_decay is None:
+            continue  # 2^0: the level above it is worth trying
+        rest = divide_by_decay(vector, step.log_decay, recurrence)
         if rest is None:
             break
-        vector, level = rest, level + 1
+        vector, level = rest, next_level
     return vector, level
 
 
 def divide_by_decay(
-    vector: sympy.Expr, log_decay: sympy.Expr | None, recurrence: Recurrence
+    vector: sympy.Expr, log_decay: sympy.Expr, recurrence: Recurrence
 ) -> sympy.Expr | None:
     """x with vector = exp(log_decay) * x, or None if the factor is not there.
 
     Definitions are looked into only as far as they hide the decay, so that x keeps its names.
     """
-    if log_decay is None:
-        return None
     if log_decay.is_number:
         return None  # a number cannot be told from other numbers in the vector
     rest = _quotient(vector, sympy.exp(log_decay))
@@ -113,7 +112,10 @@ def _quotient(vector: sympy.Expr, decay: sympy.Expr) -> sympy.Expr | None:
     terms = sympy.Add.make_args(expand(marked))
     if any(_power(term, mark) < 1 for term in terms):
         return None
-    return (marked / mark).subs(mark, decay)
+    rest = marked / mark
+    if rest.has(1 / mark):  # the factor stands in every term but not in front of them
+        rest = expand(rest)
+    return rest.subs(mark, decay)
 
 
 def _power(term: sympy.Expr, mark: sympy.Symbol) -> sympy.Expr:

@@ -83,10 +83,11 @@ def records_of(
     recurrence = window.recurrence
     for token, corrections in zip(tokens, run.corrections, strict=True):
         values = token_values(recurrence, token, state)
-        for step, u in zip(recurrence.steps, corrections, strict=True):
-            if step.log_decay is not None:
-                axis = window.decay_axis or Axis.SCALAR
-                chain.append(values.vector(sympy.exp(step.log_decay), axis))
+        decays = _decays(window, values)
+        levels = recurrence.level_steps
+        for step, opens, u in zip(recurrence.steps, levels, corrections, strict=True):
+            if opens:
+                chain.append(decays.pop(0))
             stored.append(Stored(len(chain), _keys(step.key, values), u))
     return stored, chain
 
@@ -100,6 +101,16 @@ def token_values(recurrence: Recurrence, token: Token, state: Matrix) -> Values:
         target = assignment.target
         values.numbers[target.symbol.name] = values.vector(assignment.expression, target.axis)
     return values
+
+
+def _decays(window: Window, values: Values) -> list[Number]:
+    """The decays of one token, one a level."""
+    recurrence = window.recurrence
+    axis = window.decay_axis or Axis.SCALAR
+    opened = zip(recurrence.steps, recurrence.level_steps, strict=True)
+    logs = [s.log_decay for s, opens in opened if opens]
+    decays = [sympy.S.One if log is None else sympy.exp(log) for log in logs]
+    return [values.vector(decay, axis) for decay in decays]
 
 
 def _keys(expr: sympy.Expr, values: Values) -> Vector:
@@ -196,15 +207,13 @@ def _program_values(
 ) -> Values:
     axes = dict(window.axes)
     values = Values(len(state), len(state[0]), axes, {}, list(chain))
-    axis = window.decay_axis or Axis.SCALAR
-    logs = [s.log_decay for s in window.recurrence.steps if s.log_decay is not None]
     for t, token in enumerate(tokens, 1):
         for name in window.axes:
             axes[f"{name}_t{t}"] = window.axes[name]
         plain = token_values(window.recurrence, token, state)
         values.numbers |= {f"{name}_t{t}": number for name, number in plain.numbers.items()}
         values.powers |= {f"{name}_t{t}": number for name, number in token.decays.items()}
-        values.chain += [plain.vector(sympy.exp(log), axis) for log in logs]
+        values.chain += _decays(window, plain)
     if window.previous is not None:
         values.levels[window.previous.name] = len(chain)
     for place, (symbol, _) in enumerate(program.levels, len(chain) + 1):

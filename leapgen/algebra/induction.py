@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sympy
 
+from leapgen.algebra.checks import expressions
 from leapgen.algebra.normal import equal
 from leapgen.algebra.printers import latex, text
 from leapgen.algebra.recurrence import Step
@@ -42,6 +43,21 @@ def prove_window(window: Window) -> tuple[Proof, ...]:
         prover.reads(),
         prover.compensators(),
         prover.program(),
+        _exponents(window),
+    )
+
+
+def _exponents(window: Window) -> Proof:
+    """Checked by `check_window`: exponents are falls of cumulative decays, nothing is divided."""
+    window.check()
+    powers = {p for expr in expressions(window) for p in expr.atoms(exp2)}
+    shown = sorted(latex(p.args[0]) for p in powers)
+    steps = (r" \le 0, \quad ".join(shown) + r" \le 0",) if shown else ()
+    return Proof(
+        title="Exponents",
+        statement="Every exponent is a cumulative decay minus an earlier one, so none is positive;"
+        " nothing is divided by a decay.",
+        steps=steps,
     )
 
 
@@ -50,13 +66,13 @@ class _Prover:
         self.window = window
         self.rec = window.recurrence
         axis = window.decay_axis or Axis.SCALAR
-        logs = [s.log_decay for s in self.rec.steps if s.log_decay is not None]
-        unique = list(dict.fromkeys(logs))  # equal decays share a symbol
-        self.deltas = [element(f"d{unique.index(log) + 1}") for log in logs]
-        self.axes = {**window.axes, **{d.name: axis for d in self.deltas}}
-        self.logs = [
-            (log, d) for log, d in zip(logs, self.deltas, strict=True) if not log.is_number
-        ]
+        opened = zip(self.rec.steps, self.rec.level_steps, strict=True)
+        logs = [step.log_decay for step, opens in opened if opens]
+        unique = list(dict.fromkeys(log for log in logs if log is not None))
+        names = {log: element(f"d{i}") for i, log in enumerate(unique, 1)}  # equal logs share one
+        self.deltas = [names.get(log, sympy.S.Zero) for log in logs]
+        self.axes = {**window.axes, **{d.name: axis for d in names.values()}}
+        self.logs = [(log, d) for log, d in names.items() if not log.is_number]
 
     def require(self, what: str, left: sympy.Expr, right: sympy.Expr) -> None:
         """Both sides are equal, with names kept or, where that does not suffice, in raw inputs."""
@@ -87,11 +103,8 @@ class _Prover:
 
     def levels_before(self) -> list[sympy.Expr]:
         """The level before each sub-step, and after the last."""
-        found, count = [self.level(0)], 0
-        for step in self.rec.steps:
-            count += step.log_decay is not None
-            found.append(self.level(count))
-        return found
+        opens = self.rec.level_steps
+        return [self.level(sum(opens[:j])) for j in range(len(opens) + 1)]
 
     def unrolling(self) -> Proof:
         """Paper eq. 4 by induction on the number of records."""
@@ -124,7 +137,7 @@ class _Prover:
             self._check_read(read, vector, level)
             steps.append(
                 rf"{latex(read.symbol)}: \quad w_0 = {latex(read.payload)}, \quad"
-                rf" w_r = {latex(read.record_outer * SumK(read.record_inner))}"
+                rf" w_r = {latex(read.record_outer * SumK(read.record_inner), self.axes)}"
             )
         return Proof(
             title="Reads of the window (paper eq. 9)",
@@ -189,11 +202,14 @@ class _Prover:
         states = [state]
         deltas = iter(self.deltas)
         shown = []
-        for step, correction in zip(self.rec.steps, self.window.corrections, strict=True):
+        opens = self.rec.level_steps
+        for step, opened, correction in zip(
+            self.rec.steps, opens, self.window.corrections, strict=True
+        ):
             name = correction.symbol.name
             self.require(name, correction.expression.xreplace(known), _correction(step, state))
             shown.append(f"{latex(correction.symbol)} = {latex(correction.expression)}")
-            decay = exp2(next(deltas)) if step.log_decay is not None else sympy.S.One
+            decay = exp2(next(deltas)) if opened else sympy.S.One
             state = decay * state + step.key * correction.symbol
             states.append(state)
         read = states[-1] if self.rec.reads_updated else states[0]

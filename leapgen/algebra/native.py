@@ -236,6 +236,8 @@ class _Reader:
             return left.scaled(right.entry)
         if left.shape == (_V, _V):
             return right.scaled(left.entry)
+        if not left.free_of_state and not right.free_of_state:
+            raise self.not_affine(span)
         if not left.free_of_state or not right.free_of_state:
             raise self.mixed(span)
         if right.columns is not _S or left.rows is _V:

@@ -11,6 +11,8 @@ import sympy
 
 from leapgen.algebra.printing import CodePrinter, NumpyPrinter, TextPrinter, TilelangPrinter
 from leapgen.algebra.printing_latex import LatexPrinter
+from leapgen.algebra.symbols import SUMS, rewrite_bottom_up, symbols_of
+from leapgen.tensors import Axis
 
 Names = Callable[[str], str] | Mapping[str, str]
 
@@ -34,9 +36,24 @@ def text(expr: sympy.Expr, names: Names | None = None) -> str:
     return _code(TextPrinter(_lookup(names)), expr)
 
 
-def latex(expr: sympy.Expr) -> str:
-    """LaTeX without delimiters; key channels have the index i."""
+def latex(expr: sympy.Expr, axes: Mapping[str, Axis] | None = None) -> str:
+    """LaTeX without delimiters.
+
+    axes    axis of every symbol by name; given, symbols under a sum get its index (i or j)
+    """
+    if axes is not None:
+        table = axes
+        expr = rewrite_bottom_up(expr, lambda node: _with_index(node, table))
     return str(LatexPrinter().doprint(expr))
+
+
+def _with_index(node: sympy.Expr, axes: Mapping[str, Axis]) -> sympy.Expr:
+    axis = SUMS.get(type(node))
+    if axis is None:
+        return node
+    index = "i" if axis is Axis.KEY else "j"
+    names = [s for s in symbols_of(node) if axes.get(s.name) is axis]
+    return node.xreplace({s: sympy.Symbol(f"{s.name}[{index}]", real=True) for s in names})
 
 
 def _code(printer: CodePrinter, expr: sympy.Expr) -> str:

@@ -86,7 +86,7 @@ class CodePrinter:
         return Piece(above + self.over + self.inside(sympy.Mul(*denominator), POW), OVER)
 
     def _power(self, expr: sympy.Pow) -> Piece:
-        """Small integer powers, square roots and their reciprocals; else by logarithms."""
+        """Small integer powers as products, square roots and their reciprocals; else `pow`."""
         base, exponent = expr.base, expr.exp
         if exponent == sympy.Rational(1, 2):
             return self._function("sqrt", base)
@@ -96,7 +96,7 @@ class CodePrinter:
             return Piece("1.0" + self.over + self.inside(base**-exponent, POW), OVER)
         if exponent.is_Integer and exponent <= 4:
             return Piece(self.times.join([self.inside(base, POW)] * int(exponent)), MUL)
-        raise ValueError(f"no code for the power {expr}; write exp(exponent * log(base))")
+        return Piece(self._pair("pow", self.print(base), exponent), ATOM)
 
     def _call(self, expr: sympy.Expr) -> Piece:
         """A named function of element expressions."""
@@ -135,7 +135,7 @@ class CodePrinter:
         return Piece(code, ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
-        """`max` or `min` of two."""
+        """`max`, `min` or `pow` of two."""
         raise NotImplementedError
 
 
@@ -182,7 +182,8 @@ class NumpyPrinter(CodePrinter):
         return Piece(f"np.where({self.inside(x, ADD)} > {limit}, {code}, {inner})", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
-        return f"np.{name}imum({left}, {self.print(right)})"
+        name = "power" if name == "pow" else f"{name}imum"
+        return f"np.{name}({left}, {self.print(right)})"
 
 
 class TextPrinter(CodePrinter):
@@ -213,6 +214,8 @@ class TextPrinter(CodePrinter):
             return self._function("rsqrt", expr.base)
         if expr.exp == sympy.Rational(1, 2):
             return self._function("sqrt", expr.base)
+        if expr.exp.is_Integer and expr.exp.is_negative:
+            return Piece("1" + self.over + self.inside(expr.base**-expr.exp, POW), OVER)
         return Piece(f"{self.inside(expr.base, ATOM)}**{self.inside(expr.exp, MUL)}", POW)
 
     def _call(self, expr: sympy.Expr) -> Piece:

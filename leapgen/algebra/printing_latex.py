@@ -7,9 +7,9 @@ import re
 import sympy
 from sympy.printing.latex import LatexPrinter as SympyLatex
 
-from leapgen.algebra.ordering import is_log2e, negative, split_product, terms_of
+from leapgen.algebra.ordering import has_short_decimal, is_log2e, negative, split_product, terms_of
 
-_GREEK = {"alpha", "beta", "gamma", "delta", "kappa", "rho", "eta", "theta", "lambda", "mu", "w"}
+_GREEK = {"alpha", "beta", "gamma", "delta", "kappa", "rho", "eta", "theta", "lambda", "mu"}
 _SPECIAL = {
     "rG": r"G_{r}",
     "rk": r"k_{r}",
@@ -28,9 +28,10 @@ def symbol_latex(name: str) -> str:
     match = re.fullmatch(r"([A-Za-z]+?)(\d+|(?<=y)q)", head)
     if match:
         head, tail = match[1], [match[2], *tail]
-    base = f"\\{head}" if head in _GREEK - {"w"} else head
+    base = f"\\{head}" if head in _GREEK else head
     if len(base) > 1 and not base.startswith("\\"):
         base = rf"\mathrm{{{base}}}"
+    tail = [t for t in tail if t]
     if not tail:
         return base
     marks = ",".join(t if len(t) == 1 or t.isdigit() else rf"\mathrm{{{t}}}" for t in tail)
@@ -55,10 +56,34 @@ class LatexPrinter(SympyLatex):  # type: ignore[misc]
         if negative(expr):
             return "- " + self._factor(-expr)
         numerator, denominator = split_product(expr)
-        top = r" \, ".join(self._factor(f) for f in numerator)
-        if not denominator:
+        below = [f**-1 for f in numerator if f.is_Pow and f.exp.is_negative and not is_log2e(f)]
+        above = [f for f in numerator if f**-1 not in below]
+        top = r" \, ".join(self._factor(f) for f in above) or "1"
+        if not denominator and not below:
             return top
-        return rf"\frac{{{top}}}{{{self._print(sympy.Mul(*denominator))}}}"
+        bottom = r" \, ".join(self._factor(f) for f in (*denominator, *below))
+        return rf"\frac{{{top}}}{{{bottom}}}"
+
+    def _print_Rational(self, expr: sympy.Rational) -> str:
+        """Decimal fractions as they were written: 0.1, 10^{-6}."""
+        if expr.is_Integer or not has_short_decimal(expr):
+            return str(super()._print_Rational(expr))
+        digits, _, power = repr(float(expr)).partition("e")
+        if not power:
+            return digits
+        scale = f"10^{{{int(power)}}}"
+        return scale if digits == "1" else rf"{digits} \cdot {scale}"
+
+    def _print_Max(self, expr: sympy.Expr, exp: str | None = None) -> str:
+        return self._extreme("max", expr)
+
+    def _print_Min(self, expr: sympy.Expr, exp: str | None = None) -> str:
+        return self._extreme("min", expr)
+
+    def _extreme(self, name: str, expr: sympy.Expr) -> str:
+        ordered = sorted(expr.args, key=lambda a: (bool(a.is_number), sympy.srepr(a)))
+        inner = ", ".join(str(self._print(a)) for a in ordered)
+        return rf"\{name}\left({inner}\right)"
 
     def _factor(self, expr: sympy.Expr) -> str:
         code = str(self._print(expr))

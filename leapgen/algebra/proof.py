@@ -92,7 +92,7 @@ def _proof(native: Native, steps: StateMap, recurrence: Recurrence) -> Proof:
     diagonal, rank_one, constant = (normal(e, axes) for _, e in entries(steps, axes))
     return Proof(
         title="The native update equals the sub-steps",
-        statement=f"`{native.text}` is the composition of the {len(recurrence.steps)} sub-step(s).",
+        statement=f"`{native.text}` is what the sub-steps do, one after the other.",
         steps=(
             r"S'_{ij} = d_i S_{ij} + \sum_m R_{im} S_{mj} + B_{ij}"
             r" \quad\text{for both, with equal entries:}",

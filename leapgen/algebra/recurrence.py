@@ -92,6 +92,13 @@ class Recurrence:
         return {name: q.axis for name, q in self.quantities.items()}
 
     @property
+    def level_steps(self) -> tuple[bool, ...]:
+        """For each sub-step, whether it opens a level of cumulative decay: it decays, or it is
+        the first and a later one decays (so that every record has a level of its own token)."""
+        decays = [s.log_decay is not None for s in self.steps]
+        return tuple(d or (j == 0 and any(decays)) for j, d in enumerate(decays))
+
+    @property
     def definitions(self) -> dict[sympy.Symbol, sympy.Expr]:
         """Right-hand side of every assigned symbol."""
         return {a.target.symbol: a.expression for a in self.assignments}

@@ -38,6 +38,9 @@ class exp2(sympy.Function):  # type: ignore[misc]
         """SymPy's hook: the value where it is known at once."""
         return sympy.S.One if x.is_zero else None
 
+    def _eval_evalf(self, prec: int) -> sympy.Expr:
+        return (2 ** self.args[0])._eval_evalf(prec)
+
 
 class softplus(sympy.Function):  # type: ignore[misc]
     """log(1 + exp(x))."""
@@ -46,6 +49,9 @@ class softplus(sympy.Function):  # type: ignore[misc]
     is_real = True
     is_positive = True
 
+    def _eval_evalf(self, prec: int) -> sympy.Expr:
+        return sympy.log(1 + sympy.exp(self.args[0]))._eval_evalf(prec)
+
 
 class sigmoid(sympy.Function):  # type: ignore[misc]
     """1 / (1 + exp(-x))."""
@@ -53,6 +59,9 @@ class sigmoid(sympy.Function):  # type: ignore[misc]
     nargs = 1
     is_real = True
     is_positive = True
+
+    def _eval_evalf(self, prec: int) -> sympy.Expr:
+        return (1 / (1 + sympy.exp(-self.args[0])))._eval_evalf(prec)
 
 
 class SumK(sympy.Function):  # type: ignore[misc]

@@ -32,6 +32,7 @@ def random_tokens(
 ) -> list[Token]:
     """Inputs whose name starts with g are log decays and are given by their exponential."""
     sizes = {Axis.KEY: keys, Axis.VALUE: columns}
+    fixed: dict[str, Number] = {}  # a constant is the same for every token
     tokens = []
     for _ in range(count):
         values: dict[str, Number] = {}
@@ -41,11 +42,8 @@ def random_tokens(
             number: Number = draw(rng)
             if item.axis is not Axis.SCALAR:
                 number = tuple(draw(rng) for _ in range(sizes[item.axis]))
+            if item.constant:
+                number = fixed.setdefault(item.name, number)
             (decays if item.name.startswith("g") else values)[item.name] = number
         tokens.append(Token(values, decays))
-    # A constant decay is the same for every token.
-    fixed = {i.name for i in recurrence.inputs if i.constant}
-    for token in tokens[1:]:
-        for table, first in ((token.values, tokens[0].values), (token.decays, tokens[0].decays)):
-            table.update({n: x for n, x in first.items() if n in fixed})  # type: ignore[attr-defined]
     return tokens

@@ -216,7 +216,6 @@ def general(decays: list[str], reads: list[str], gains: list[bool], of: str, bon
             tensors.append(f"g{j}:value{axis}")
             factor = f"exp(g{j})"
         vector = read.replace("exp(g) * ", f"{factor} * ").replace("r", f"r{j}")
-        vector = vector.replace(f"expr{j}", "exp")
         if read == "decayed":
             vector = f"r{j}"
         written = f"{factor} * {vector}" if read == "decayed" else vector
