@@ -8,7 +8,6 @@ their bodies, so that `leapgen --help` does not pay for SymPy, torch or TileLang
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
@@ -254,4 +253,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -131,7 +131,7 @@ def _floors(e: Explanation) -> str:
     return "\n\n".join(
         (
             "## The floor",
-            "Bytes over bandwidth: no kernel takes less for a token of one layer, however good it is.",
+            "Bytes over bandwidth: no kernel takes less for a token of one layer.",
             markdown_table(header, rows),
         )
     )

@@ -9,6 +9,7 @@ import torch
 
 from leapgen.oracle import tolerance
 from leapgen.report.trial import Array, Ints, Trial
+from leapgen.runtime.host import Pool
 
 ROWS = 3
 INACTIVE = -1
@@ -39,6 +40,7 @@ def step(trial: Trial) -> None:
     found = tolerance.distance(out.float().cpu().numpy()[live], o)
     trial.ledger.compare("output against float64", found, trial.bound("output", active))
     trial.flushes[active] += flushed
+    trial.flushed += int(flushed.sum())
     trial.check_bystanders("step", active, before)
     _repeat(trial, twin, slots, inputs, out)
 
@@ -75,7 +77,7 @@ def _bf16(bits: Array) -> Array:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _twin(trial: Trial) -> torch.Tensor | None:
+def _twin(trial: Trial) -> Pool | None:
     """Now and then, a second pool with the same content, for a repeated call."""
     if trial.rng.random() > 0.25:
         return None
@@ -89,7 +91,7 @@ def _twin(trial: Trial) -> torch.Tensor | None:
 
 def _repeat(
     trial: Trial,
-    twin: torch.Tensor | None,
+    twin: Pool | None,
     slots: Ints,
     inputs: dict[str, Array],
     out: torch.Tensor,
@@ -149,10 +151,10 @@ def copy(trial: Trial) -> None:
     """Duplicates a slot: what it exports is equal bit for bit."""
     source, target = trial.rng.permutation(trial.slots)[:2]
     before = trial.adopt()
-    trial.module.copy(trial.pool, trial.ids([source]), trial.ids([target]))
+    trial.module.copy(trial.pool, trial.ids(np.array([source])), trial.ids(np.array([target])))
     trial.exact[target], trial.flushes[target] = trial.exact[source], trial.flushes[source]
     after = trial.export()
-    wrong = sum(int((after[n][source].tobytes() != after[n][target].tobytes())) for n in after)
+    wrong = sum(int(after[n][source].tobytes() != after[n][target].tobytes()) for n in after)
     trial.ledger.equal("copy is exact", wrong, len(after))
     trial.check_bystanders("copy", np.array([target]), before)
 

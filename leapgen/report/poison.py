@@ -73,8 +73,15 @@ def poisoned(module: Module, shape: Shape, slots: int, device: str) -> Poisoned:
             gap.as_strided(dims, strides, base).fill_(False)
         tensors[buffer.name] = storage.as_strided(dims, strides, base if prod(dims) else 0)
         storages[buffer.name], gaps[buffer.name] = storage, gap
-    sizes = {"H": shape.H, "HV": shape.HV, "K": shape.K, "V": shape.V}
-    pool = module.pool(tensors, window=shape.P, compensators=shape.R, **sizes)
+    pool = module.pool(
+        tensors,
+        H=shape.H,
+        HV=shape.HV,
+        K=shape.K,
+        V=shape.V,
+        window=shape.P,
+        compensators=shape.R,
+    )
     return Poisoned(pool, storages, gaps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ def subject(source: Source, arch: str) -> Subject:
     row = arch_named(arch)
     _need("g++", "install a C++17 compiler (Debian: apt-get install g++)")
     _need_tilelang()
+    _hush()
     module = pipeline.load(source)
     if not row.gpu:
         return Subject(module, row, "compiled", "cpu")
@@ -46,6 +48,11 @@ def subject(source: Source, arch: str) -> Subject:
     return Subject(module.with_backend(Emulator()), row, "emulated", "cpu")
 
 
+def _hush() -> None:
+    """TileLang logs each compilation, and the whole builder when one fails; errors say it all."""
+    logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)
+
+
 def _need(tool: str, remedy: str) -> None:
     if shutil.which(tool) is None:
         raise MissingTool(f"`{tool}` is not on PATH; {remedy}. `leapgen doctor` shows the rest")
@@ -56,5 +63,6 @@ def _need_tilelang() -> None:
 
     if importlib.util.find_spec("tilelang") is None:
         raise MissingTool(
-            "tilelang is not installed; pip install 'leapgen[build]'. `leapgen doctor` shows the rest"
+            "tilelang is not installed; pip install 'leapgen[build]'. "
+            "`leapgen doctor` shows the rest"
         )

@@ -40,6 +40,7 @@ class Trial:
 
     exact    float64 states [slots, HV, K, V]
     flushes  boundary roundings of each (slot, head) since `exact` and the pool were equal
+    flushed  flushes that steps have done in all, over slots and heads
     """
 
     spec: Spec
@@ -52,6 +53,7 @@ class Trial:
     tokens: int = 128
     exact: Array = field(init=False)
     flushes: Ints = field(init=False)
+    flushed: int = field(init=False, default=0)
     _token: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -72,10 +74,12 @@ class Trial:
 
     @property
     def module(self) -> host.Module:
+        """What is tested."""
         return self.subject.module
 
     @property
     def pool(self) -> host.Pool:
+        """Its pool; `operations.move` replaces it."""
         return self.home.pool
 
     def fresh_pool(self) -> Poisoned:

@@ -55,6 +55,7 @@ class Result:
 
     @property
     def checks(self) -> list[Check]:
+        """All checks, section by section."""
         return [c for s in self.sections for c in s.ledger.checks.values()]
 
     @property
@@ -154,10 +155,10 @@ def _shapes(
 def _operate(
     chain: pipeline.Chain, subject_: Subject, shape: Shape, rounds: int, seed: int
 ) -> Section:
-    section = Section(_title(chain.plan, shape, rounds))
-    trial = Trial(chain.spec, chain.plan, subject_, shape, section.ledger, seed=seed)
+    trial = Trial(chain.spec, chain.plan, subject_, shape, Ledger(), seed=seed)
     random_operations(trial, rounds)
-    return section
+    trial.ledger.at_least("windows that closed, of a head", trial.flushed, 1)
+    return Section(_title(chain.plan, shape, rounds), trial.ledger)
 
 
 def _title(plan: Plan, shape: Shape, rounds: int) -> str:
