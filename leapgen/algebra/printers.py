@@ -36,22 +36,23 @@ def text(expr: sympy.Expr, names: Names | None = None) -> str:
     return _code(TextPrinter(_lookup(names)), expr)
 
 
-def latex(expr: sympy.Expr, axes: Mapping[str, Axis] | None = None) -> str:
+def latex(expr: sympy.Expr, axes: Mapping[str, Axis] | None = None, key_index: str = "i") -> str:
     """LaTeX without delimiters.
 
-    axes    axis of every symbol by name; given, symbols under a sum get its index (i or j)
+    axes        axis of every symbol by name; given, symbols under a sum get its index
+    key_index   letter that sums over key channels run over (j over value channels)
     """
     if axes is not None:
         table = axes
-        expr = rewrite_bottom_up(expr, lambda node: _with_index(node, table))
-    return str(LatexPrinter().doprint(expr))
+        expr = rewrite_bottom_up(expr, lambda node: _with_index(node, table, key_index))
+    return str(LatexPrinter(key_index).doprint(expr))
 
 
-def _with_index(node: sympy.Expr, axes: Mapping[str, Axis]) -> sympy.Expr:
+def _with_index(node: sympy.Expr, axes: Mapping[str, Axis], key_index: str) -> sympy.Expr:
     axis = SUMS.get(type(node))
     if axis is None:
         return node
-    index = "i" if axis is Axis.KEY else "j"
+    index = key_index if axis is Axis.KEY else "j"
     names = [s for s in symbols_of(node) if axes.get(s.name) is axis]
     return node.xreplace({s: sympy.Symbol(f"{s.name}[{index}]", real=True) for s in names})
 

@@ -8,6 +8,7 @@ import sympy
 from sympy.printing.latex import LatexPrinter as SympyLatex
 
 from leapgen.algebra.ordering import has_short_decimal, is_log2e, negative, split_product, terms_of
+from leapgen.algebra.symbols import SumK, SumV
 
 _GREEK = {"alpha", "beta", "gamma", "delta", "kappa", "rho", "eta", "theta", "lambda", "mu"}
 _SPECIAL = {
@@ -39,7 +40,14 @@ def symbol_latex(name: str) -> str:
 
 
 class LatexPrinter(SympyLatex):  # type: ignore[misc]
-    """SymPy's printer with the names and the order of this package."""
+    """SymPy's printer with the names and the order of this package.
+
+    key_index   letter that sums over key channels run over
+    """
+
+    def __init__(self, key_index: str = "i") -> None:
+        super().__init__()
+        self.key_index = key_index
 
     def _print_Symbol(self, expr: sympy.Symbol, style: str = "plain") -> str:
         return symbol_latex(str(expr.name))
@@ -58,6 +66,11 @@ class LatexPrinter(SympyLatex):  # type: ignore[misc]
         numerator, denominator = split_product(expr)
         below = [f**-1 for f in numerator if f.is_Pow and f.exp.is_negative and not is_log2e(f)]
         above = [f for f in numerator if f**-1 not in below]
+        sums = [f for f in above if isinstance(f, SumK | SumV)]
+        if len(sums) == 1 and not below and not denominator:
+            above = [f for f in above if f not in sums] + sums  # last, it needs no brackets
+            *first, last = above
+            return r" \, ".join([*(self._factor(f) for f in first), str(self._print(last))])
         top = r" \, ".join(self._factor(f) for f in above) or "1"
         if not denominator and not below:
             return top
@@ -87,7 +100,8 @@ class LatexPrinter(SympyLatex):  # type: ignore[misc]
 
     def _factor(self, expr: sympy.Expr) -> str:
         code = str(self._print(expr))
-        return rf"\left({code}\right)" if isinstance(expr, sympy.Add) else code
+        open_ended = isinstance(expr, sympy.Add | SumK | SumV)
+        return rf"\left({code}\right)" if open_ended else code
 
     def _print_Pow(self, expr: sympy.Pow) -> str:
         if is_log2e(expr):
@@ -98,7 +112,7 @@ class LatexPrinter(SympyLatex):  # type: ignore[misc]
         return f"2^{{{self._print(expr.args[0])}}}"
 
     def _print_SumK(self, expr: sympy.Expr) -> str:
-        return rf"\sum_{{i}} {self._factor(expr.args[0])}"
+        return rf"\sum_{{{self.key_index}}} {self._factor(expr.args[0])}"
 
     def _print_SumV(self, expr: sympy.Expr) -> str:
         return rf"\sum_{{j}} {self._factor(expr.args[0])}"

@@ -96,8 +96,8 @@ def _proof(native: Native, steps: StateMap, recurrence: Recurrence) -> Proof:
         steps=(
             r"S'_{ij} = d_i S_{ij} + \sum_m R_{im} S_{mj} + B_{ij}"
             r" \quad\text{for both, with equal entries:}",
-            rf"d_i = {latex(diagonal)}",
-            rf"R_{{im}} = {latex(rank_one)}",
-            rf"B_{{ij}} = {latex(constant)}",
+            rf"d_i = {latex(diagonal, axes, 'l')}",
+            rf"R_{{im}} = {latex(rank_one, axes, 'l')}",
+            rf"B_{{ij}} = {latex(constant, axes, 'l')}",
         ),
     )

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 import sympy
-from builders import BY_NAME, CONSTANT, GDN, HIDDEN, KDA, LATE_DECAY, UNDECAYED_READ, Build, sub
+from algebra_builders import (
+    BY_NAME,
+    CONSTANT,
+    GDN,
+    HIDDEN,
+    KDA,
+    LATE_DECAY,
+    UNDECAYED_READ,
+    Build,
+    sub,
+)
 
 from leapgen.algebra.derive import derive
 from leapgen.algebra.printers import text
@@ -128,7 +138,7 @@ def test_proofs_are_kept() -> None:
 
 DIGESTS = """
 import sys; sys.path.insert(0, {here!r})
-from builders import BY_NAME
+from algebra_builders import BY_NAME
 from leapgen.algebra.derive import derive
 from leapgen.algebra.describe import describe
 from leapgen.algebra.printers import tilelang

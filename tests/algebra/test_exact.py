@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 import sympy
+from algebra_builders import BY_NAME, Build
 from algebra_data import random_matrix, random_tokens, random_vector
-from builders import BY_NAME, Build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +67,7 @@ def test_random_recurrences(data: st.DataObject) -> None:
 
 @st.composite
 def builds(draw: st.DrawFn) -> Build:
-    from builders import general
+    from algebra_builders import general
 
     count = draw(st.integers(1, 3))
     flags = st.sampled_from(["none", "scalar", "vector", "constant"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sympy
-from builders import GDN, KDA, NONE, Build, sub
+from algebra_builders import GDN, KDA, NONE, Build, sub
 
 from leapgen.algebra.lower import lower
 from leapgen.algebra.printers import text

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import sympy
-from builders import BY_NAME, GDN, KDA
+from algebra_builders import BY_NAME, GDN, KDA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import BY_NAME, ERASE_WRITE, GDN, KDA, SCALAR_DELTA, VECTOR_DELTA, Build, sub
+from algebra_builders import BY_NAME, ERASE_WRITE, GDN, KDA, SCALAR_DELTA, VECTOR_DELTA, Build, sub
 
 from leapgen.algebra.derive import derive
 from leapgen.algebra.proof import prove_native
