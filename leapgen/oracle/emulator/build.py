@@ -19,9 +19,10 @@ _FLAGS = (
     "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
     "-fno-exceptions", "-fno-rtti", "-fwrapv", "-ftrivial-auto-var-init=pattern", "-w",
 )  # fmt: skip
-# The sanitizer's calls are answered by shim/checker.cpp; its own library is not linked.
+# The sanitizers' calls are answered by shim/checker.cpp; their own libraries are not linked.
 _CHECK_FLAGS = (
-    "-DLG_CHECK", "-g1", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0",
+    "-DLG_CHECK", "-g1", "-fsanitize=thread,alignment,bounds",
+    "--param=tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 
 
@@ -59,33 +60,33 @@ def build(code: str, checked: bool = False) -> Path:
     checked adds a call before every access to memory, which the checker answers.
     Raises BuildFailed with the first lines of the compiler's errors.
     """
-    _, version = compiler()
-    flags = (*_FLAGS, *_machine_flags())
-    extra = _CHECK_FLAGS if checked else ()
-    key = "\0".join([code, _shim_digest(), version, *flags, *extra])
+    include = f"-I{SHIM}"
+    text = '#include "emulator.h"\n' + code
+    if not checked:
+        return _made(".so", text, (*_FLAGS, *_machine_flags(), include, "-shared"))
+    checker = (SHIM / "checker.cpp").read_text()
+    parts = (  # the checker first: of functions that both have, the linker takes the first
+        _made(".o", checker, (*_FLAGS, *_machine_flags(), include, "-O2", "-c")),
+        _made(".o", text, (*_FLAGS, *_machine_flags(), include, *_CHECK_FLAGS, "-c")),
+    )
+    return _made(".so", "", ("-shared", *map(str, parts)))
+
+
+def _made(suffix: str, text: str, flags: tuple[str, ...]) -> Path:
+    """What the compiler makes of a text with these flags, from the cache if it is there."""
+    path, version = compiler()
+    key = "\0".join([text, _shim_digest(), version, *flags])
     directory = cache_dir()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    library = directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if not library.exists():
-        _compile(flags, extra, code, library)
-    return library
-
-
-def _compile(flags: tuple[str, ...], extra: tuple[str, ...], code: str, library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        text, made = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
-        text.write_text('#include "emulator.h"\n' + code)
-        if extra:
-            parts = [Path(scratch) / "checker.o", Path(scratch) / "kernel.o"]  # checker first
-            _run(*flags, "-O2", "-c", str(SHIM / "checker.cpp"), "-o", str(parts[0]))
-            _run(*flags, *extra, f"-I{SHIM}", "-c", str(text), "-o", str(parts[1]))
-            _run("-shared", *map(str, parts), "-o", str(made))
-        else:
-            _run(*flags, f"-I{SHIM}", "-shared", str(text), "-o", str(made))
-        os.replace(made, library)  # atomic: another process sees all of it or nothing
-
-
-def _run(*arguments: str) -> None:
-    done = subprocess.run([compiler()[0], *arguments], capture_output=True, text=True)
-    if done.returncode:
-        raise BuildFailed("\n".join(done.stderr.splitlines()[:25]))
+    target = directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        source, made = Path(scratch) / "kernel.cpp", Path(scratch) / f"kernel{suffix}"
+        source.write_text(text)
+        command = [path, *flags, *([str(source)] if text else []), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BuildFailed("\n".join(done.stderr.splitlines()[:25]))
+        os.replace(made, target)  # atomic: another process sees all of it or nothing
+    return target

@@ -45,7 +45,7 @@ def lower(func: Any, arch: str, pass_configs: Mapping[str, object] = PASS_CONFIG
     name, device = kernels[0]
     extent = device.attrs["thread_extent"]
     threads = tuple(int(extent[f"threadIdx.{axis}"]) for axis in "xyz")
-    shared = device.attrs["dyn_shared_memory_buf"] if "dyn_shared_memory_buf" in device.attrs else 0
+    shared = device.attrs.get("dyn_shared_memory_buf", 0)
     return Lowered(
         source=artifact.kernel_source,
         kernel=name.name_hint,

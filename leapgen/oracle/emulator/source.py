@@ -17,7 +17,8 @@ _DYNAMIC = re.compile(
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*$", re.MULTILINE)
 # Element types that a kernel parameter may have, with their bytes.
 _TYPES = {
-    "signed char": 1, "unsigned char": 1, "char": 1, "int8_t": 1, "uint8_t": 1, "bool": 1,
+    "signed char": 1, "unsigned char": 1, "uchar": 1, "char": 1, "int8_t": 1, "uint8_t": 1,
+    "bool": 1,
     "short": 2, "unsigned short": 2, "int16_t": 2, "uint16_t": 2, "half_t": 2, "bfloat16_t": 2,
     "int": 4, "unsigned int": 4, "uint": 4, "int32_t": 4, "uint32_t": 4, "float": 4,
     "int64_t": 8, "uint64_t": 8, "long long": 8, "unsigned long long": 8, "double": 8,
@@ -41,7 +42,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """A kernel's name, parameters in CUDA order, and the threads of ``__launch_bounds__`` if given."""
+    """A kernel's name, its parameters in CUDA order, and the threads of ``__launch_bounds__``."""
 
     name: str
     parameters: tuple[Parameter, ...]

@@ -49,8 +49,19 @@ struct Phase {
 };
 static_assert(sizeof(Phase) == 8);
 
+inline std::uint64_t load_word(const std::uint64_t& barrier) {
+  Atomic atomic;
+  std::uint64_t word = barrier;
+  asm volatile("" ::: "memory");
+  return word;
+}
+inline void store_word(std::uint64_t& barrier, Phase phase) {
+  Atomic atomic;
+  barrier = bits<std::uint64_t>(phase);
+  asm volatile("" ::: "memory");
+}
 inline Phase phase_of(std::uint64_t& barrier) {
-  Phase phase = bits<Phase>(barrier);
+  Phase phase = bits<Phase>(load_word(barrier));
   if (phase.expected == 0xFFFF) fail("an mbarrier is used before its initialisation");
   return phase;
 }
@@ -64,7 +75,7 @@ inline void store_phase(std::uint64_t& barrier, Phase phase) {
       waiters.erase(waiters.begin() + std::ptrdiff_t(i));
     }
   }
-  barrier = bits<std::uint64_t>(phase);
+  store_word(barrier, phase);
 }
 inline void arrive(std::uint64_t& barrier, std::int32_t bytes) {
   check_release(&barrier);
@@ -119,7 +130,7 @@ inline void async_block_ended() {
 
 namespace tl {
 inline void mbarrier_init(uint64_t& barrier, uint32_t count) {
-  barrier = lg::bits<uint64_t>(lg::Phase{std::uint16_t(count), std::uint16_t(count & 0x7FFF), 0, 0});
+  lg::store_word(barrier, {std::uint16_t(count), std::uint16_t(count & 0x7FFF), 0, 0});
 }
 inline void mbarrier_wait(uint64_t& barrier, int parity) { lg::wait_phase(barrier, unsigned(parity)); }
 inline uint32_t mbarrier_try_wait(uint64_t& barrier, int parity) {

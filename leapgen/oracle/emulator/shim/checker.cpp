@@ -15,7 +15,7 @@ struct Cell {  // the history of one byte
   std::uint16_t flags;
   std::uint32_t block;                       // serial number of the block of the entries above
 };
-constexpr std::uint16_t kWritten = 1, kFormerRead = 2, kFormerWrite = 4;
+constexpr std::uint16_t kWritten = 1, kFormerRead = 2, kFormerWrite = 4, kInFlight = 8;
 constexpr std::size_t kSector = 32;
 
 struct History {
@@ -160,6 +160,9 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code,
     enter_block(cell);
     if (region->shared && !write && !(cell.flags & kWritten))
       fail("read of byte %zu of %s, which is not written before PLACE<%x>", i, region->name, place);
+    if (cell.flags & kInFlight)
+      fail("%s of byte %zu of %s, to which an asynchronous copy is under way PLACE<%x>",
+           write ? "write" : "read", i, region->name, place);
     if (write) cell.flags |= kWritten;
     if (region->races_allowed || atomic_access) continue;
     check_conflicts(*region, cell, i, write, place);
@@ -180,6 +183,11 @@ void check_issue(void* to, const void* from, std::size_t bytes) {
   const void* code = __builtin_return_address(0);
   touch(from, bytes, false, code, false);
   touch(to, bytes, true, code, false);
+  const auto at = reinterpret_cast<std::uintptr_t>(to);
+  Region* region = region_at(at);
+  if (!region || !current) return;
+  Cell* cells = histories[region - regions].cells + (at - region->begin);
+  for (std::size_t i = 0; i < bytes; ++i) cells[i].flags |= kInFlight;
 }
 void check_land(void* to, std::size_t bytes, const void* barrier) {
   const auto at = reinterpret_cast<std::uintptr_t>(to);
@@ -193,7 +201,7 @@ void check_land(void* to, std::size_t bytes, const void* barrier) {
   for (std::size_t i = at - region->begin; i < at - region->begin + bytes; ++i) {
     Cell& cell = histories[region - regions].cells[i];
     enter_block(cell);
-    cell.flags |= kWritten;
+    cell.flags = std::uint16_t((cell.flags | kWritten) & ~kInFlight);
     record(cell, true, cell.write_place, thread);
   }
   if (barrier) ++clock_of(thread)[thread];
@@ -227,6 +235,7 @@ void check_launch_ended() {
 }
 void check_block_started() {
   ++block_serial;
+  atomic_access = false;
   drop_objects();
   std::memset(clocks, 0, width() * width() * sizeof *clocks);
   for (std::size_t t = 0; t < width(); ++t) clock_of(t)[t] = 1;
@@ -262,3 +271,30 @@ extern "C" void __tsan_vptr_update(void**, void*) {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}
 extern "C" void __tsan_init() {}
+
+// -fsanitize=alignment,bounds (libsanitizer/ubsan): a misaligned access, an index outside a local
+// array. The data begin with the place.
+namespace {
+struct Place {
+  const char* file;
+  std::uint32_t line, column;
+};
+std::uint32_t line_of(const Place& place) {  // 0 outside the kernel's text
+  return place.file && !std::strcmp(place.file, "kernel.cu") ? place.line : 0;
+}
+struct Mismatch {
+  Place place;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+}  // namespace
+extern "C" void __ubsan_handle_type_mismatch_v1(Mismatch* data, std::uintptr_t address) {
+  const lg::Region* region = lg::region_at(address);
+  lg::fail("an access at byte %zu of %s is not aligned to %d bytes LINE<%x>",
+           region ? std::size_t(address - region->begin) : std::size_t(address),
+           region ? region->name : "memory", 1 << data->log_alignment, line_of(data->place));
+}
+extern "C" void __ubsan_handle_out_of_bounds(Place* place, std::uintptr_t index) {
+  lg::fail("index %lld is outside a local array LINE<%x>", static_cast<long long>(index),
+           line_of(*place));
+}

@@ -19,6 +19,16 @@ inline Region* regions = nullptr;
 inline std::size_t region_count = 0;
 inline bool atomic_access = false;
 
+// While one lives, accesses are atomic: they race with nothing.
+struct Atomic {
+  Atomic() { set(true); }
+  ~Atomic() { set(false); }
+  static void set(bool value) {
+    atomic_access = value;
+    asm volatile("" ::: "memory");
+  }
+};
+
 inline Region* region_at(std::uintptr_t address) {
   for (std::size_t i = 0; i < region_count; ++i)
     if (address >= regions[i].outer_begin && address < regions[i].outer_end) return &regions[i];

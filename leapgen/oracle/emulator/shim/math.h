@@ -2,6 +2,13 @@
 #pragma once
 #include "types.h"
 
+#define CUDART_INF_F __builtin_inff()
+#define CUDART_NAN_F __builtin_nanf("")
+#define CUDART_INF __builtin_inf()
+#define CUDART_NAN __builtin_nan("")
+#define CUDART_INF_FP16 half_t(__builtin_inff())
+#define CUDART_INF_BF16 bfloat16_t(__builtin_inff())
+
 inline float __int_as_float(int x) { return lg::bits<float>(x); }
 inline int __float_as_int(float x) { return lg::bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return lg::bits<float>(x); }
@@ -111,6 +118,15 @@ template <class T>
 inline T __hfma2(T a, T b, T c) { return {{__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}}; }
 
 namespace tl {
+template <class V, class U>
+inline V broadcast(U unit) {  // a vector of equal elements
+  static_assert(sizeof(V) % sizeof(U) == 0);
+  V whole;
+  for (std::size_t at = 0; at < sizeof(V); at += sizeof(U)) {
+    std::memcpy(reinterpret_cast<char*>(&whole) + at, &unit, sizeof(U));
+  }
+  return whole;
+}
 LG_PAIR2(add2, x + y)
 LG_PAIR2(sub2, x - y)
 LG_PAIR2(mul2, x * y)

@@ -101,10 +101,10 @@ inline bool tl_shuffle_elect() {
 // Fibers are switched at rendezvous only, so a plain read-modify-write is atomic.
 template <class T, class U, class F>
 inline T lg_atomic(T* address, U operand, F combine) {
-  lg::atomic_access = true;
+  lg::Atomic atomic;
   T old = *address;
   *address = T(combine(old, T(operand)));
-  lg::atomic_access = false;
+  asm volatile("" ::: "memory");
   return old;
 }
 #define LG_ATOMIC(CUDA, TILE, EXPRESSION)                                                     \

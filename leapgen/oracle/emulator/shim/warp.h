@@ -113,17 +113,22 @@ inline void __syncwarp(unsigned mask = ~0u) { lg::gather(mask, 0, "__syncwarp");
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __sync_thread_partial(int id = 0, int count = 0) { lg::barrier_arrive(id, count, true); }
+namespace tl {
+using ::__sync_thread_partial;
+}
 inline void __named_barrier_arrive(int id, int count) { lg::barrier_arrive(id, count, false); }
-inline int __syncthreads_or(int predicate) {
-  static int any[2];                       // one for each parity of the two barriers below
+inline int __syncthreads_count(int predicate) {
+  static int sums[2];  // in turn: one is read while the other is empty
   int slot = int(lg::current->epoch / 2 % 2);
-  if (predicate) any[slot] = 1;
+  if (predicate) ++sums[slot];
   __syncthreads();
-  int result = any[slot];
+  int result = sums[slot];
   __syncthreads();
-  any[slot] = 0;
+  sums[slot] = 0;
   return result;
 }
+inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
+inline int __syncthreads_and(int predicate) { return __syncthreads_count(!predicate) == 0; }
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
