@@ -55,7 +55,7 @@ class Correction:
 class Record:
     """What sub-step `index` appends, as record `number` (code in `count`).
 
-    level   the decay that belongs to it, an entry among the token's; -1: no decay
+    level   the decay that belongs to it, an entry among the token's; -1: the one before the token
     """
 
     index: int
@@ -171,12 +171,18 @@ class View:
         numbers = range(self.levels)
         return tuple((self.level_names[i], _nth("count", self.levels, i)) for i in numbers)
 
+    @property
+    def early(self) -> bool:
+        """Whether some record stands before its token's first decay: `entry` may then be -1, which
+        stands for a decay of 0 (the first token of a window has none before it)."""
+        return self.has_decay and any(r.level < 0 for r in self.records)
+
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
         found = [r.level for r in self.records]
         if found == list(range(self.levels)):
             return record
-        first = f"{record} // {self.n} * {self.levels}"
+        first = _nth(f"{record} // {self.n}" if self.n > 1 else record, self.levels, 0)
         if len(set(found)) == 1:
             return f"({first} + {found[0]})"
         code = str(found[-1])
@@ -303,7 +309,7 @@ def _record(index: int, window: Window, axes: Axes) -> Record:
         number=_nth("count", len(window.records), index),
         key=formula(record.key, axes),
         correction=record.correction.name,
-        level=-1 if record.decay is None else levels.index(record.decay),
+        level=levels.index(record.decay) if record.decay in levels else -1,
     )
 
 
