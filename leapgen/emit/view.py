@@ -55,7 +55,7 @@ class Correction:
 class Record:
     """What sub-step `index` appends, as record `number` (code in `count`).
 
-    level   the decay that belongs to it, an entry among the token's; -1: the one before the token
+    level   the decay that belongs to it, an entry among the token's; -1: no decay
     """
 
     index: int
@@ -170,12 +170,6 @@ class View:
         """(level name, code of the entry that the token appends for it)."""
         numbers = range(self.levels)
         return tuple((self.level_names[i], _nth("count", self.levels, i)) for i in numbers)
-
-    @property
-    def early(self) -> bool:
-        """Whether some record stands before its token's first decay: `entry` may then be -1, which
-        stands for a decay of 0 (the first token of a window has none before it)."""
-        return self.has_decay and any(r.level < 0 for r in self.records)
 
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
@@ -309,7 +303,7 @@ def _record(index: int, window: Window, axes: Axes) -> Record:
         number=_nth("count", len(window.records), index),
         key=formula(record.key, axes),
         correction=record.correction.name,
-        level=levels.index(record.decay) if record.decay in levels else -1,
+        level=-1 if record.decay is None else levels.index(record.decay),
     )
 
 
