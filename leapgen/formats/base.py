@@ -128,9 +128,12 @@ class Format(ABC):
         factors' rounding error would enter the state a second time.
         """
         key, u = compensator.fit(state, comp_u)
-        residual = (state - compensator.product(key, u)).astype(np.float32)
-        return Stored(self.encode(residual), key, u)
+        residual = state - compensator.product(key, u) if u.shape[-2] else state
+        return Stored(self.encode(residual.astype(np.float32, copy=False)), key, u)
 
     def restore(self, stored: Stored) -> F32:
         """The FP32 state [..., K, V] that a stored one stands for."""
-        return self.decode(stored.codes) + compensator.product(stored.comp_key, stored.comp_u)
+        state = self.decode(stored.codes)
+        if stored.comp_u.shape[-2]:
+            state = state + compensator.product(stored.comp_key, stored.comp_u)
+        return state

@@ -122,23 +122,21 @@ def drift(
     exact = _tokens(spec, inputs, heads, np.float64)
     rounded = _tokens(spec, inputs, heads, np.float32)
     size = (heads.HV, heads.K, heads.V)
-    states = [np.zeros(size, np.float32) for _ in methods]
+    truth = Direct(size, np.float64, spec, "fp32")
+    states = [Direct(size, np.float32, spec, m.records) for m in methods]
     old = [np.zeros((heads.HV, m.compensators, heads.V), np.float16) for m in methods]
-    truth = np.zeros(size)
     meters = [_Meter(heads.HV) for _ in methods]
     for t in range(tokens):
-        truth, output = _advance(truth, exact.at(t), spec, "fp32")
-        late, compare = t >= tokens // 2, (t + 1) % EVERY == 0
-        token = rounded.at(t)
-        for i, m in enumerate(methods):
-            states[i], out = _advance(states[i], token, spec, m.records)
+        output, token = truth.advance(exact.at(t)), rounded.at(t)
+        for i, (m, state) in enumerate(zip(methods, states, strict=True)):
+            out = state.advance(token)
             if (t + 1) % m.window == 0:
-                stored = m.format.store(states[i], old[i])
-                states[i], old[i] = m.format.restore(stored), stored.comp_u
-            if late:
+                stored = m.format.store(state.S, old[i])
+                state.S, old[i] = m.format.restore(stored), stored.comp_u
+            if t >= tokens // 2:
                 meters[i].output(out, output)
-                if compare:
-                    meters[i].state(states[i], truth)
+                if (t + 1) % EVERY == 0:
+                    meters[i].state(state.S, truth.S)
     lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
     return Drift(spec.name, tokens, tuple(lines))
 
@@ -147,20 +145,49 @@ def _tokens(spec: Spec, inputs: Mapping[str, Array], heads: Heads, dtype: Any) -
     return token_of(spec, definitions(spec, inputs, heads.HV, dtype))
 
 
-def _advance(S: Any, token: Token, spec: Spec, records: str) -> tuple[Any, Any]:
-    """One token with rounded records: (state, output)."""
-    before = S
-    for s in token.substeps:
-        decayed = S if s.log is None else S * np.exp(s.log)[..., None]
-        y = 0.0 if s.read is None else read(decayed if s.decayed else S, s.read)
-        u = s.gain * ((0.0 if s.value is None else s.value) - y)
-        u = np.broadcast_to(u, (*S.shape[:-2], S.shape[-1]))
-        key = s.key
-        if records != "fp32":
-            key, u = (elements.decode(records, elements.encode(records, x)) for x in (key, u))
-        S = decayed + key[..., None] * u[..., None, :]
-    out = read(before if spec.output.of == "previous" else S, token.query)
-    return S, out if token.add is None else out + token.add
+class Direct:
+    """A state [HV, K, V] that is advanced in place, with records rounded: no window, no codes.
+
+    In place, since new arrays of this size cost more than the sums that fill them.
+    """
+
+    def __init__(self, size: tuple[int, ...], dtype: Any, spec: Spec, records: str) -> None:
+        self.S, self.scratch = np.zeros(size, dtype), np.empty(size, dtype)
+        self.spec, self.records = spec, records
+
+    def advance(self, token: Token) -> Any:
+        """One token; returns its output [HV, V].
+
+        The token's own records enter its later reads and its output unrounded, as in the kernels.
+        """
+        own: list[tuple[Any, Any, Any]] = []  # key, key as rounded, correction
+        previous = self.spec.output.of == "previous"
+        out = self._read(token.query, own) if previous else None
+        for s in token.substeps:
+            y = None if s.read is None or s.decayed else self._read(s.read, own)
+            if s.log is not None:
+                decay = np.exp(s.log)
+                self.S *= decay[..., None]
+                own = [(key * decay, rounded * decay, u) for key, rounded, u in own]
+            if s.read is not None and s.decayed:
+                y = self._read(s.read, own)
+            u = s.gain * ((0.0 if s.value is None else s.value) - (0.0 if y is None else y))
+            u = np.broadcast_to(u, (*self.S.shape[:-2], self.S.shape[-1]))
+            own.append((s.key, self._rounded(s.key), u))
+        out = self._read(token.query, own) if out is None else out
+        for _, key, u in own:
+            np.multiply(key[..., None], self._rounded(u)[..., None, :], out=self.scratch)
+            self.S += self.scratch
+        return out if token.add is None else out + token.add
+
+    def _read(self, x: Any, own: list[tuple[Any, Any, Any]]) -> Any:
+        y = read(self.S, x)
+        return sum(((key * x).sum(axis=-1, keepdims=True) * u for key, _, u in own), start=y)
+
+    def _rounded(self, x: Any) -> Any:
+        if self.records == "fp32":
+            return x
+        return elements.decode(self.records, elements.encode(self.records, x))
 
 
 class _Meter:

@@ -16,6 +16,8 @@ boundary     one flush leaves each element of the residual within half a step of
 reads        an output or a correction is a sum over K channels whose errors are independent: its
              error over its peak is the boundary's error over the state's RMS, hence CREST times it.
 output       omega, once.
+walked       where the two sides have gone their own ways for some tokens, the rounding of earlier
+             records is an error of the state too, and reads meet it as they meet the boundary's.
 
 Where both sides hold the same slot, no flush separates them: flushes = 0 leaves FP32 noise, which
 finds wrong indices that looser bounds would pass.
@@ -48,6 +50,7 @@ def bounds(
     compensators: int | None = None,
     substeps: int = 1,
     flushes: int = 0,
+    walked: bool = False,
     tighter: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Bounds for `output`, `correction` and `state`, relative to the peak of each in one head.
@@ -57,6 +60,7 @@ def bounds(
     output     element type of the output; `fp32` where it is compared before rounding
     substeps   records that a token appends
     flushes    boundary roundings since the two sides held the same state (load_state is one)
+    walked     the two sides have not held the same records since then
     tighter    a spec's own bounds; a larger one than the derived is ignored
     """
     R = format.compensators if compensators is None else compensators
@@ -64,9 +68,10 @@ def bounds(
     rounding = 4 * elements.ROUNDING[records]
     stretch = STRETCH if format.key_scale else 1.0
     boundary = format.noise() * stretch * min(float(flushes), 2.4 * flushes**0.5)
+    state = boundary + (rounding if walked else 0.0)
     derived = {
-        "output": arithmetic + rounding + CREST * boundary + elements.ROUNDING[output],
-        "correction": arithmetic + rounding + CREST * boundary,
+        "output": arithmetic + rounding + CREST * state + elements.ROUNDING[output],
+        "correction": arithmetic + rounding + CREST * state,
         "state": arithmetic + rounding + boundary,
     }
     return {name: min(value, (tighter or {}).get(name, value)) for name, value in derived.items()}

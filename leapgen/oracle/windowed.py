@@ -171,7 +171,7 @@ class WindowModel:
 
     def state(self, rows: Ints) -> F32:
         """The FP32 state at the cursor [rows, HV, K, V]; the pool stays as it is."""
-        count = self.pool["cursor"][rows]
+        count = np.clip(self.pool["cursor"][rows], 0, self.shape.P)
         past, G = self._past(rows), self._decay_at(rows, count)
         committed = np.arange(past.key.shape[-2]) < count[..., None] * len(self._level)
         live = committed[..., None]
