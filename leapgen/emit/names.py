@@ -3,51 +3,32 @@
 from __future__ import annotations
 
 import keyword
+import re
 
-LOCALS = frozenset(
+TAKEN = frozenset(
     (
-        *("T", "K", "V", "H", "HV", "P", "R", "D", "N", "S", "X", "Y", "Q"),
+        # dimensions, modules and functions
+        *("T", "K", "V", "H", "HV", "P", "R", "D", "N"),
+        *("flat", "widen", "narrow", "magnitude", "scalar", "start_sign", "partial_sums", "step"),
+        # indices and variables of templates
         *("bid", "tx", "row", "head", "key_head", "slot", "active", "count", "limit", "threads"),
-        *(
-            "ii",
-            "jj",
-            "kk",
-            "vv",
-            "hh",
-            "ee",
-            "kx",
-            "vx",
-            "sub",
-            "lane",
-            "lanes",
-            "token",
-            "record",
-        ),
-        *("part", "total", "peak", "scale", "inverse", "start", "rounds", "trace", "share", "keep"),
-        *("gram", "code", "level", "flat", "widen", "narrow", "torch"),
+        *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
+        # parameters of kernels
         *("payload", "key_scale", "value_scale", "comp_key", "comp_u", "record_decay"),
-        *(
-            "record_key",
-            "record_u",
-            "cursor",
-            "phase",
-            "status",
-            "slots",
-            "source",
-            "target",
-            "into",
-        ),
-        *("state", "position", "out", "num_rows", "num_slots", "first_slot"),
+        *("record_key", "record_u", "cursor", "phase", "status", "slots", "state", "position"),
+        *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
     )
 )
-"""Names of templates and of the ABI; so are all that begin with `s_` or `t_` and all that end with
-`_` or `_at`. A symbol of a spec with such a name is written with `_v` after it."""
+_SHAPES = re.compile(r"(s|t)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
 
 
 def symbol(name: str) -> str:
-    """The Python name of a symbol of the spec or of the window in generated code."""
-    taken = name in LOCALS or keyword.iskeyword(name) or name.endswith(("_", "_at"))
-    return f"{name}_v" if taken or name.startswith(("s_", "t_")) else name
+    """The Python name of a symbol of the spec or of the window in generated code.
+
+    Names that templates use (TAKEN, and those of certain shapes) get `_v` after them.
+    """
+    taken = name in TAKEN or keyword.iskeyword(name) or _SHAPES.fullmatch(name)
+    return f"{name}_v" if taken else name
 
 
 def parameter(name: str) -> str:

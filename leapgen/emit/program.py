@@ -102,9 +102,7 @@ class Program:
     output: Formula
 
     def stored(self, axis: str) -> tuple[str, ...]:
-        """Names of all stored K vectors, V-elements or (axis "") scalars, in order."""
-        if axis == "":
-            return tuple(i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        """Names of all stored vectors of axis "K" or "V", in order."""
         items = (i for p in self.phases for i in (p.keys if axis == "K" else p.values))
         return tuple(i.name for i in items if i.stored)
 

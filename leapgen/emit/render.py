@@ -16,10 +16,11 @@ import jinja2
 from leapgen import paths
 from leapgen.emit import names
 from leapgen.emit.formula import Formula, Style
+from leapgen.emit.prepare import prepare
 from leapgen.emit.program import Item
 from leapgen.emit.signature import Kernel, Param
 from leapgen.emit.tidy import tidy
-from leapgen.emit.view import View, view
+from leapgen.emit.view import View
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -45,7 +46,7 @@ def render(plan: Plan, spec: Spec, default_format: str | None = None) -> Source:
 
     default_format   the spec file's own format; another one becomes part of the file's name
     """
-    seen = view(plan, spec)
+    seen = prepare(plan, spec)
     text = render_view(seen)
     compile(text, seen.name, "exec", dont_inherit=True)  # a broken template fails here
     path = f"{plan.arch.name}/{stem(spec, default_format)}.py"

@@ -1,0 +1,142 @@
+"""Plan -> View: printing the window's formulas, naming every tensor, counting what templates count.
+
+The only reader of the window below the algebra; templates see its result and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from leapgen.algebra.digest import digest
+from leapgen.algebra.window import NewRecord, Window
+from leapgen.algebra.window import Read as WindowRead
+from leapgen.emit import signature
+from leapgen.emit.document import document
+from leapgen.emit.formula import Axes, formula
+from leapgen.emit.program import decay_axis, token_program, weight_name
+from leapgen.emit.view import Correction, FormatView, Read, Record, View, nth
+from leapgen.formats import base, compensator, integer
+from leapgen.schedule.layout import can_fragment, layout_source
+from leapgen.schedule.plan import Plan
+from leapgen.spec.model import Spec
+from leapgen.tensors import Per
+
+
+def prepare(plan: Plan, spec: Spec) -> View:
+    """Everything that the templates of this plan use."""
+    window, arch = plan.window, plan.arch
+    inputs = _inputs(plan)
+    buffers = tuple(signature.buffer_view(b, arch) for b in plan.buffers)
+    program = token_program(window, inputs)
+    output = signature.stored_dtype(window.recurrence.output_dtype, arch)
+    return View(
+        name=spec.name,
+        title=spec.title,
+        doc=document(plan, spec),
+        digest=plan.digest,
+        spec_digest=_spec_digest(plan),
+        arch=arch.name,
+        target=repr(tuple(name for _, name in arch.targets) if arch.gpu else arch.target),
+        directory="gpu" if arch.gpu else "cpu",
+        gpu=arch.gpu,
+        shared_block=arch.shared_block,
+        shared_sm=arch.shared_sm,
+        K=spec.K,
+        V=spec.V,
+        P=plan.default_window,
+        R=plan.format.compensators,
+        n=plan.records_per_token,
+        levels=len(window.levels),
+        has_decay=bool(window.levels),
+        vector_decay=decay_axis(window) == "K",
+        level_names=tuple(level.symbol.name for level in window.levels),
+        shared_key=all(r.key_per is Per.KEY for r in window.records),
+        output_dtype=window.recurrence.output_dtype,
+        output_stored=output,
+        output_index=signature.OUTPUT_INDEX,
+        phases=program.phases,
+        k_arrays=program.stored("K"),
+        v_arrays=program.stored("V"),
+        reads=tuple(_read(r, program.axes) for r in window.reads),
+        corrections=tuple(Correction(n, f) for n, f in program.corrections),
+        output=program.output,
+        records=tuple(_record(n, window, program.axes) for n in range(len(window.records))),
+        rebuild_payload=formula(window.rebuild.payload, program.axes),
+        rebuild_record=formula(window.rebuild.record, program.axes),
+        rebuild_weighted=window.rebuild.payload != 1,
+        format=_format(plan),
+        buffers=buffers,
+        inputs=inputs,
+        kernels=signature.kernels(buffers, inputs, output),
+        layout=layout_source(arch, plan.format),
+        layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
+        fragment=can_fragment(arch, plan.format),
+        constants=CONSTANTS,
+    )
+
+
+CONSTANTS = (
+    ("COLD_ROUNDS", repr(compensator.COLD_ROUNDS)),
+    ("WARM_ROUNDS", repr(compensator.WARM_ROUNDS)),
+    ("RIDGE", repr(compensator.RIDGE)),
+    ("PIVOT_FLOOR", repr(compensator.PIVOT_FLOOR)),
+    ("FACTOR_MAX", repr(compensator.FACTOR_MAX)),
+    ("FACTOR_MIN", repr(compensator.FACTOR_MIN)),
+    ("SMOOTHING_FLOOR", repr(base.SMOOTHING_FLOOR)),
+    ("ZERO_COLUMN", repr(integer.ZERO_COLUMN)),
+)
+"""Numbers of the quantizer, taken from its reference, as constants of a generated module."""
+
+
+def _spec_digest(plan: Plan) -> str:
+    """Of everything that fixes a slot's content: equal on all architectures."""
+    parts = (digest(plan.window), plan.format.name, plan.records, *map(str, plan.buffers))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _inputs(plan: Plan) -> tuple[signature.Input, ...]:
+    """A definition may replace an input of its name; then the input's symbol is `<name>_raw`."""
+    defined = {a.target.symbol.name for a in plan.window.recurrence.assignments}
+    return tuple(
+        signature.input_view(i, f"{i.name}_raw" if i.name in defined else i.name, plan.arch)
+        for i in plan.window.recurrence.inputs
+    )
+
+
+def _read(read: WindowRead, axes: Axes) -> Read:
+    name = read.symbol.name
+    return Read(
+        name=name,
+        weight=weight_name(name),
+        record_inner=formula(read.record_inner, axes),
+        record_outer=formula(read.record_outer, axes),
+        outer=read.record_outer != 1,
+    )
+
+
+def _record(index: int, window: Window, axes: Axes) -> Record:
+    record: NewRecord = window.records[index]
+    levels = [level.symbol for level in window.levels]
+    return Record(
+        index=index,
+        number=nth("count", len(window.records), index),
+        key=formula(record.key, axes),
+        correction=record.correction.name,
+        level=-1 if record.decay is None else levels.index(record.decay),
+    )
+
+
+def _format(plan: Plan) -> FormatView:
+    row = plan.format
+    return FormatView(
+        name=row.name,
+        family=row.family,
+        doc=row.doc,
+        bits=row.bits,
+        top=2 ** (row.bits - 1) - 1,
+        floor=repr(base.SMOOTHING_FLOOR),
+        payload=row.payload,
+        smoothing=row.key_scale is not None,
+        value_scale=row.value_scale,
+        compensated=row.factors is not None,
+    )
