@@ -108,7 +108,7 @@ class Plan:
             raise PlanError(f"a window has at least 1 token, found {self.default_window}")
 
     def text(self) -> str:
-        """The plan for people, and the base of its digest."""
+        """The plan for people."""
         f = self.format
         head = (
             f"plan {self.window.recurrence.name} on {self.arch.name} ({self.arch.target})",
@@ -126,8 +126,8 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits that change whenever the plan's text does."""
-        return hashlib.sha256(self.text().encode()).hexdigest()[:16]
+        """16 hexadecimal digits; they change with the plan's text and its window's meaning."""
+        return hashlib.sha256((self.window.digest() + self.text()).encode()).hexdigest()[:16]
 
 
 def _yes(value: bool) -> str:

@@ -164,6 +164,8 @@ def test_the_digest_follows_everything_that_rendering_sees() -> None:
         plan_of("gdn", window=8),
     ]
     assert len({p.digest for p in (base, *others)}) == len(others) + 1
+    spec = load(SPECS / "gdn.yaml", {"beta": "raw2"})
+    assert make_plan(derive(lower(spec)), spec.state, base.arch).digest != base.digest
     assert "record_key   [slot, H, P, K] fp16" in base.text()
 
 
