@@ -16,6 +16,7 @@ class Check:
 
     count   comparisons made
     where   the shape or place of the worst one
+    least   the bound is one from below
     """
 
     name: str
@@ -24,13 +25,17 @@ class Check:
     count: int = 0
     ok: bool = True
     where: str = ""
+    least: bool = False
 
     @property
     def row(self) -> tuple[str, ...]:
         """Cells of the printed table."""
         state = "ok" if self.ok else "FAILED"
-        bound = scientific(self.bound)
-        return (self.name, scientific(self.measured), bound, f"{self.count:,}", state)
+        if self.least:
+            numbers = (f"{self.measured:.3g}", f">= {self.bound:.3g}")
+        else:
+            numbers = (scientific(self.measured), f"<= {scientific(self.bound)}")
+        return (self.name, *numbers, f"{self.count:,}", state)
 
 
 ROW = ("check", "measured", "bound", "comparisons", "")
@@ -68,7 +73,7 @@ class Ledger:
 
     def at_least(self, name: str, measured: float, bound: float) -> None:
         """Notes that a figure must reach a bound from below."""
-        self.checks[name] = Check(name, measured, bound, 1, measured >= bound)
+        self.checks[name] = Check(name, measured, bound, 1, measured >= bound, least=True)
 
     @property
     def ok(self) -> bool:

@@ -50,6 +50,8 @@ def subject(source: Source, arch: str) -> Subject:
 
 def _hush() -> None:
     """TileLang logs each compilation, and the whole builder when one fails; errors say it all."""
+    import tilelang  # noqa: F401  (importing it sets the logger up)
+
     logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)
 
 

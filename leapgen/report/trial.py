@@ -142,8 +142,8 @@ class Trial:
             self.model.pool[name][...] = values
         return data
 
-    def bounds(self, output: str, flushes: int = 0) -> dict[str, float]:
-        """Bounds with this many flushes between the two sides."""
+    def bounds(self, output: str, flushes: int = 0, walked: bool = False) -> dict[str, float]:
+        """Bounds with this many flushes between the two sides; see `tolerance.bounds`."""
         return tolerance.bounds(
             self.plan.format,
             self.plan.records,
@@ -153,14 +153,14 @@ class Trial:
             compensators=self.shape.R,
             substeps=self.plan.records_per_token,
             flushes=flushes,
+            walked=walked,
             tighter=self.spec.tolerances,
         )
 
     def bound(self, what: str, slots: Ints) -> Array:
         """Bounds against float64 for each (slot, head), by its flushes."""
-        table = [
-            self.bounds(self.spec.output.dtype, f)[what] for f in range(int(self.flushes.max()) + 1)
-        ]
+        output, most = self.spec.output.dtype, int(self.flushes.max())
+        table = [self.bounds(output, f, walked=True)[what] for f in range(most + 1)]
         return np.asarray(table)[self.flushes[slots]]
 
     def check_state(self, name: str, slots: Ints, truth: Array, rounded: Array) -> None:
