@@ -179,6 +179,10 @@ def verify(
     tokens: Annotated[
         int, typer.Option("--tokens", min=1, help="Tokens of the drift check.")
     ] = 4096,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="Random operations a shape; less if emulated."),
+    ] = None,
     format: FormatOption = None,
     pick: PickOption = None,
     model: ModelOption = None,
@@ -190,7 +194,9 @@ def verify(
 
     with steps("verify") as step:
         results = [
-            report.verify(report.Request(name, arch, format, _picks(pick), model, tokens), step)
+            report.verify(
+                report.Request(name, arch, format, _picks(pick), model, tokens, rounds), step
+            )
             for name in specs
         ]
     if as_json:

@@ -30,18 +30,19 @@ def step(trial: Trial) -> None:
     out = trial.run_step(trial.pool, slots, inputs)
     expected, corrections = trial.model.step_with_corrections(slots, inputs)
     _compare_output(trial, slots, out, expected)
-    flushed = _compare_records(trial, active, before["cursor"], corrections[live])
+    after = trial.export()
+    flushed = _compare_records(trial, active, before["cursor"], after, corrections[live])
     mine = {
         x.name: inputs[x.name] if x.constant else inputs[x.name][live] for x in trial.spec.inputs
     }
     truth, _, _ = trial.interpreter.step(start, mine)
-    trial.check_state("step and flush", active, truth, flushed)
+    trial.check_state("step and flush", active, truth, flushed, after)
     trial.exact[active], o, _ = trial.interpreter.step(trial.exact[active], mine)
     found = tolerance.distance(out.float().cpu().numpy()[live], o)
     trial.ledger.compare("output against float64", found, trial.bound("output", active))
     trial.flushes[active] += flushed
     trial.flushed += int(flushed.sum())
-    trial.check_bystanders("step", active, before)
+    trial.check_bystanders("step", active, before, after)
     _repeat(trial, twin, slots, inputs, out)
 
 
@@ -55,9 +56,11 @@ def _compare_output(trial: Trial, slots: Ints, out: torch.Tensor, expected: Arra
         trial.ledger.compare("inactive rows give zero", np.abs(found[~live]), 0.0)
 
 
-def _compare_records(trial: Trial, slots: Ints, cursor: Array, corrections: Array) -> Array:
+def _compare_records(
+    trial: Trial, slots: Ints, cursor: Array, after: dict[str, Array], corrections: Array
+) -> Array:
     """Cursors, phases and the new records; which (row, head) pairs were flushed."""
-    after, model = trial.export(), trial.model.pool
+    model = trial.model.pool
     for name in ("cursor", "phase"):
         wrong = int((after[name][slots] != model[name][slots]).sum())
         trial.ledger.equal(f"{name} of every head", wrong, after[name][slots].size)
@@ -117,11 +120,12 @@ def load(trial: Trial) -> None:
     position = trial.rng.integers(0, 1000, 2)
     before = trial.adopt()
     _load(trial, slots, state, position)
-    phase = trial.export()["phase"][slots]
+    after = trial.export()
+    phase = after["phase"][slots]
     wrong = int((phase != (position % s.P)[:, None]).sum())
     trial.ledger.equal("load_state sets the phase", wrong, phase.size)
-    trial.check_state("load_state", slots, state, np.ones((2, s.HV), bool))
-    trial.check_bystanders("load_state", slots, before)
+    trial.check_state("load_state", slots, state, np.ones((2, s.HV), bool), after)
+    trial.check_bystanders("load_state", slots, before, after)
 
 
 def _load(trial: Trial, slots: Ints, state: Array, position: Ints) -> None:
@@ -143,8 +147,9 @@ def round_trip(trial: Trial) -> None:
     _load(trial, np.array([target]), state, position)
     trial.exact[target], trial.flushes[target] = exact, flushes + 1
     rounded = np.ones((1, trial.shape.HV), bool)
-    trial.check_state("materialize to load_state", np.array([target]), state, rounded)
-    trial.check_bystanders("round trip", np.array([target]), before)
+    targets, after = np.array([target]), trial.export()
+    trial.check_state("materialize to load_state", targets, state, rounded, after)
+    trial.check_bystanders("round trip", targets, before, after)
 
 
 def copy(trial: Trial) -> None:
@@ -156,7 +161,7 @@ def copy(trial: Trial) -> None:
     after = trial.export()
     wrong = sum(int(after[n][source].tobytes() != after[n][target].tobytes()) for n in after)
     trial.ledger.equal("copy is exact", wrong, len(after))
-    trial.check_bystanders("copy", np.array([target]), before)
+    trial.check_bystanders("copy", np.array([target]), before, after)
 
 
 def reset(trial: Trial) -> None:

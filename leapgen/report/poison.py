@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 
@@ -23,7 +22,7 @@ def filler(dtype: torch.dtype) -> float | int:
 
 @dataclass(frozen=True)
 class Poisoned:
-    """A pool over slices, and the larger buffers with masks of what belongs to no tile."""
+    """A pool over slices, the larger buffers, and the places in them that belong to no tile."""
 
     pool: Pool
     storages: dict[str, torch.Tensor]
@@ -31,14 +30,7 @@ class Poisoned:
 
     def damaged(self) -> int:
         """Elements of gaps that somebody wrote."""
-        return sum(
-            int(
-                (
-                    _bits(self.storages[name])[gap] != _bits(_poison_like(self.storages[name]))[gap]
-                ).sum()
-            )
-            for name, gap in self.gaps.items()
-        )
+        return sum(_changed(self.storages[name][gap]) for name, gap in self.gaps.items())
 
     def poison_records(self, buffers: tuple[Buffer, ...]) -> None:
         """Poisons every record at or beyond its slot's cursor. What value heads share is stale
@@ -72,7 +64,7 @@ def poisoned(module: Module, shape: Shape, slots: int, device: str) -> Poisoned:
         if prod(dims):
             gap.as_strided(dims, strides, base).fill_(False)
         tensors[buffer.name] = storage.as_strided(dims, strides, base if prod(dims) else 0)
-        storages[buffer.name], gaps[buffer.name] = storage, gap
+        storages[buffer.name], gaps[buffer.name] = storage, gap.nonzero()[:, 0]
     pool = module.pool(
         tensors,
         H=shape.H,
@@ -99,9 +91,8 @@ def _slice(
     return dims, (slot, head, *inner), unit * (2 * odd + 1)
 
 
-def _poison_like(storage: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(storage, filler(storage.dtype))
-
-
-def _bits(tensor: torch.Tensor) -> Any:
-    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[tensor.itemsize])
+def _changed(elements: torch.Tensor) -> int:
+    """How many differ from the poison, bit for bit."""
+    words = {1: torch.int8, 2: torch.int16, 4: torch.int32}[elements.itemsize]
+    poison = torch.full_like(elements[:1], filler(elements.dtype))
+    return int((elements.view(words) != poison.view(words)).sum())

@@ -163,20 +163,22 @@ class Trial:
         table = [self.bounds(output, f, walked=True)[what] for f in range(most + 1)]
         return np.asarray(table)[self.flushes[slots]]
 
-    def check_state(self, name: str, slots: Ints, truth: Array, rounded: Array) -> None:
+    def check_state(
+        self, name: str, slots: Ints, truth: Array, rounded: Array, after: Mapping[str, Array]
+    ) -> None:
         """States after an operation against what they must be, element by element.
 
         truth     [rows, HV, K, V]
         rounded   [rows, HV] true where the operation has quantized the state once
+        after     the pool's content
         """
         found = self.states(slots)
-        data = self.export()
         peak = np.abs(truth).max(axis=(-2, -1), keepdims=True)
         noise = self.bounds("fp32")["state"] * peak
         codes = Codes(
-            data["payload"][slots],
-            data["key_scale"][slots] if "key_scale" in data else None,
-            data["value_scale"][slots] if "value_scale" in data else None,
+            after["payload"][slots],
+            after["key_scale"][slots] if "key_scale" in after else None,
+            after["value_scale"][slots] if "value_scale" in after else None,
         )
         half = tolerance.half_steps(self.plan.format, codes)
         allowed = noise + np.where(rounded[..., None, None], half, 0)
@@ -190,9 +192,15 @@ class Trial:
         found = tolerance.distance(self.states(slots), self.exact[slots], axes=2)
         self.ledger.compare("state against float64", found, self.bound("state", slots))
 
-    def check_bystanders(self, name: str, touched: Ints, before: Mapping[str, Array]) -> None:
+    def check_bystanders(
+        self,
+        name: str,
+        touched: Ints,
+        before: Mapping[str, Array],
+        after: Mapping[str, Array] | None = None,
+    ) -> None:
         """Slots that an operation was not given, and the gaps between tiles, are as before."""
-        after = self.export()
+        after = self.export() if after is None else after
         others = np.setdiff1d(self.all, touched)
         wrong = sum(
             int((before[n][others].view(np.uint8) != after[n][others].view(np.uint8)).any())

@@ -15,7 +15,7 @@ from leapgen.report.explain import model_of, shape_of
 from leapgen.report.ledger import ROW, Check, Ledger
 from leapgen.report.operations import random_operations
 from leapgen.report.progress import Step
-from leapgen.report.subjects import Subject, subject
+from leapgen.report.subjects import Subject, one_thread, subject
 from leapgen.report.text import table
 from leapgen.report.trial import Trial
 from leapgen.schedule.buffers import Shape
@@ -89,11 +89,17 @@ class Request:
     picks: dict[str, str] = field(default_factory=dict)
     model: str | None = None
     tokens: int = DRIFT_TOKENS
+    rounds: int | None = None
     seed: int = 0
 
 
 def verify(request: Request, step: Step) -> Result:
     """Runs all checks. Errors: Diagnostics, LeapgenError, MissingTool."""
+    with one_thread():
+        return _verify(request, step)
+
+
+def _verify(request: Request, step: Step) -> Result:
     start = time.perf_counter()
     model = model_of(request.spec, request.model) if request.model else None
     picks = {**(dict(model.picks) if model else {}), **request.picks}
@@ -112,7 +118,8 @@ def verify(request: Request, step: Step) -> Result:
     result.sections.append(Section("derivation", derivation.checks(chain.window, request.seed)))
     for shape, rounds in _shapes(chain, subject_, model):
         step(f"{request.spec}: {shape.K} x {shape.V}, {shape.HV} heads")
-        result.sections.append(_operate(chain, subject_, shape, rounds, request.seed))
+        rounds = request.rounds or rounds
+        result.sections.append(operate(chain, subject_, shape, rounds, request.seed))
     if subject_.arch.gpu:
         step(f"{request.spec}: against the cpu module")
         result.sections.append(_agree(request, picks, chain, subject_))
@@ -152,9 +159,10 @@ def _shapes(
     return shapes
 
 
-def _operate(
-    chain: pipeline.Chain, subject_: Subject, shape: Shape, rounds: int, seed: int
+def operate(
+    chain: pipeline.Chain, subject_: Subject, shape: Shape, rounds: int, seed: int = 0
 ) -> Section:
+    """Random operations of one shape on a module, against its oracles."""
     trial = Trial(chain.spec, chain.plan, subject_, shape, Ledger(), seed=seed)
     random_operations(trial, rounds)
     trial.ledger.at_least("windows that closed, of a head", trial.flushed, 1)

@@ -39,7 +39,7 @@ def test_version_names_the_pin() -> None:
     "words",
     [
         ["nosuch"],
-        ["build"],
+        ["explain"],
         ["list", "colours"],
         ["build", "gdn", "--pick", "gate"],
         ["verify", "gdn", "--tokens", "0"],
