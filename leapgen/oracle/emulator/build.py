@@ -17,7 +17,8 @@ from leapgen.oracle.emulator.errors import BuildFailed
 SHIM = Path(__file__).parent / "shim"
 _FLAGS = (
     "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
-    "-fno-exceptions", "-fno-rtti", "-fwrapv", "-ftrivial-auto-var-init=pattern", "-w",
+    "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fwrapv",
+    "-ftrivial-auto-var-init=pattern", "-w",
 )  # fmt: skip
 # The sanitizers' calls are answered by shim/checker.cpp; their own libraries are not linked.
 _CHECK_FLAGS = (

@@ -49,6 +49,7 @@ class _Launch(ctypes.Structure):  # lg::Launch of shim/emulator.h
         ("seed", ctypes.c_uint64),
         ("regions", ctypes.c_void_p),
         ("region_count", ctypes.c_uint64),
+        ("unwritten_allowed", ctypes.c_uint64),
     )
 
 
@@ -116,6 +117,7 @@ class EmulatedKernel:
         seed: int = 1,
         guard: bool = True,
         races_allowed: Collection[str] = (),
+        unwritten_allowed: bool = False,
     ) -> dict[str, Count]:
         """Run all blocks of a grid of 1 to 3 extents; zero blocks do nothing.
 
@@ -124,6 +126,8 @@ class EmulatedKernel:
         seed           order of blocks and threads; 0 is ascending, others are random orders
         guard          run on copies with unreadable pages beside them (needs their memory twice)
         races_allowed  buffers to which threads or blocks may store the same value, checked runs
+        unwritten_allowed  reading shared memory that nobody wrote is no error, checked runs (a
+                       matrix instruction may have columns that are not used)
 
         Returns, for a checked and guarded launch, what happened to each buffer (buffers that
         overlap count together, under their names joined by ``+``); otherwise nothing.
@@ -146,17 +150,17 @@ class EmulatedKernel:
             ]
             regions = guarded.regions if guarded else []
             table = _table(regions, races_allowed)
-            self._run(extents, seed, values, table)
+            grid = (*extents, 1, 1)[:3]
+            self._run(_Launch(grid, self.block, seed, 0, 0, unwritten_allowed), values, table)
             if guarded:
                 guarded.keep()
         return _counts(table) if self.checked else {}
 
-    def _run(self, extents: tuple[int, ...], seed: int, values: list[Any], table: Any) -> None:
+    def _run(self, info: _Launch, values: list[Any], table: Any) -> None:
         pointers = (ctypes.c_void_p * max(1, len(values)))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
         )
-        grid = (*extents, 1, 1)[:3]
-        info = _Launch(grid, self.block, seed, ctypes.addressof(table), len(table))
+        info.regions, info.region_count = ctypes.addressof(table), len(table)
         if self._launch(pointers, ctypes.byref(info)):
             text = self._error().decode(errors="replace")
             raise LaunchFailed(resolve(text, self.library, self.source))

@@ -158,7 +158,7 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code,
   for (std::size_t i = offset; i < offset + bytes; ++i) {
     Cell& cell = history.cells[i];
     enter_block(cell);
-    if (region->shared && !write && !(cell.flags & kWritten))
+    if (region->shared == 1 && !write && !(cell.flags & kWritten))
       fail("read of byte %zu of %s, which is not written before PLACE<%x>", i, region->name, place);
     if (cell.flags & kInFlight)
       fail("%s of byte %zu of %s, to which an asynchronous copy is under way PLACE<%x>",

@@ -39,14 +39,16 @@ struct Launch {  // mirrored by run.py
   std::uint64_t seed;
   Region* regions;  // the last two are filled here: static and dynamic shared memory
   std::uint64_t region_count;
+  std::uint64_t unwritten_allowed;
 };
 
-inline void shared_region(Region& region, unsigned char* from, unsigned char* to, const char* name) {
+inline void shared_region(Region& region, unsigned char* from, unsigned char* to, const char* name,
+                          bool unwritten_allowed) {
   region = Region{};
   region.begin = region.outer_begin = reinterpret_cast<std::uintptr_t>(from);
   region.end = region.outer_end = reinterpret_cast<std::uintptr_t>(to);
   region.name = name;
-  region.shared = 1;
+  region.shared = unwritten_allowed ? 2 : 1;
 }
 
 inline int launch(void (*kernel)(void**), void** arguments, const Launch& info,
@@ -61,8 +63,11 @@ inline int launch(void (*kernel)(void**), void** arguments, const Launch& info,
   error_text[0] = 0;
   regions = info.regions;
   region_count = info.region_count;
-  shared_region(regions[region_count - 2], __start_lg_shared, __stop_lg_shared, "static shared memory");
-  shared_region(regions[region_count - 1], dynamic, dynamic + dynamic_bytes, "dynamic shared memory");
+  const bool lax = info.unwritten_allowed;
+  shared_region(regions[region_count - 2], __start_lg_shared, __stop_lg_shared,
+                "static shared memory", lax);
+  shared_region(regions[region_count - 1], dynamic, dynamic + dynamic_bytes,
+                "dynamic shared memory", lax);
   Watch watch;
   check_launch_started();
   const unsigned total = info.grid[0] * info.grid[1] * info.grid[2];

@@ -12,7 +12,7 @@ struct Region {
   std::uintptr_t begin, end, outer_begin, outer_end;
   const char* name;
   std::uint64_t races_allowed;  // 1: plain stores of several threads or blocks are meant
-  std::uint64_t shared;         // 1: shared memory
+  std::uint64_t shared;         // 1: shared memory; 2: of which unwritten bytes may be read
   std::uint64_t counts[4];      // out: bytes read, written, sectors read, written (sum over blocks)
 };
 inline Region* regions = nullptr;
