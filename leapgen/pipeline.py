@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,21 @@ __all__ = ["Chain", "compile", "derive", "load", "lower", "parse", "render", "sc
 
 @dataclass(frozen=True)
 class Chain:
-    """Every value between a spec file and the text of its module."""
+    """Every value between a spec file and the text of its module.
+
+    default_format   the spec file's own; another one becomes part of the module's name
+    """
 
     spec: Spec
     recurrence: Recurrence
     window: Window
     plan: Plan
-    source: Source
+    default_format: str
+
+    @cached_property
+    def source(self) -> Source:
+        """The text, rendered when it is first asked for: much is known without it."""
+        return render(self.plan, self.spec, self.default_format)
 
 
 def compile(
@@ -62,8 +71,7 @@ def compile(
     recurrence = lower(spec)
     window = derive(recurrence)
     plan = schedule(window, spec, row.name)
-    default = parse(name, picks).state.format
-    return Chain(spec, recurrence, window, plan, render(plan, spec, default))
+    return Chain(spec, recurrence, window, plan, parse(name, picks).state.format)
 
 
 def parse(name: str, picks: Mapping[str, str] | None = None, format: str | None = None) -> Spec:

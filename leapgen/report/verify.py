@@ -190,17 +190,16 @@ def _agree(
 def _drift(chain: pipeline.Chain, request: Request) -> Section:
     """Relative squared error of the state, averaged over heads, and the gains of each measure."""
     format = chain.plan.format
-    section = Section(
-        f"drift of the state over {request.tokens:,} tokens, 4 heads, float64 reference"
-    )
-    found = drift(
-        chain.spec, standard_methods(chain.spec, format), request.tokens, seed=request.seed
-    )
-    full = request.tokens >= DRIFT_TOKENS
+    methods = standard_methods(chain.spec, format)
+    found = drift(chain.spec, methods, request.tokens, seed=request.seed)
+    heads = len(found.lines[0].state)
+    title = f"drift of the state over {request.tokens:,} tokens, {heads} heads, against float64"
+    section = Section(title)
+    enough = request.tokens >= DRIFT_TOKENS
     for worse, better in (("per step", "per window"), ("per window", "full")):
-        bound = GAIN if full and _expected(format, better) else 0.0
-        name = f"gain of {better} over {worse}: {found.line(worse).state_mean:.1e} to "
-        name += f"{found.line(better).state_mean:.1e}"
+        bound = GAIN if enough and _expected(format, better) else 0.0
+        errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
+        name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
         section.ledger.at_least(name, found.ratio(worse, better), bound)
     return section
 

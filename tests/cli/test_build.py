@@ -1,0 +1,113 @@
+"""`leapgen build`: what it writes, what it leaves alone, what `--check` says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from leapgen.cli import Exit, app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(out: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["build", *words, "--out", str(out)])
+
+
+def rows(result: Result) -> dict[str, str]:
+    return {m["path"]: m["state"] for m in json.loads(result.stdout)["modules"]}
+
+
+def test_two_specs_two_archs(tmp_path: Path) -> None:
+    words = ("gdn", "kda", "--arch", "cpu,sm100", "--json")
+    result = build(tmp_path, *words)
+    assert result.exit_code == 0
+    names = {f"{arch}/{name}.py" for arch in ("cpu", "sm100") for name in ("gdn", "kda", "_host")}
+    assert rows(result) == dict.fromkeys([*names, "MANIFEST.json"], "new")
+    assert {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob("*/*.py")} == names
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.py")}
+    assert set(rows(build(tmp_path, *words)).values()) == {"same"}
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.py")} == times
+
+
+def test_picks_and_formats_name_the_file(tmp_path: Path) -> None:
+    words = ("kda", "--arch", "cpu", "--pick", "gate=lower_bound", "--format", "bf16-window")
+    assert build(tmp_path, *words).exit_code == 0
+    assert (tmp_path / "cpu" / "kda-lower_bound-bf16-window.py").is_file()
+
+
+def test_all_choices_of_one_pick(tmp_path: Path) -> None:
+    words = ("gdn", "--arch", "cpu", "--all-choices", "--pick", "norm=l2", "--pick", "scale=rsqrt")
+    assert build(tmp_path, *words).exit_code == 0
+    stems = {p.stem for p in (tmp_path / "cpu").glob("gdn*.py")}
+    assert {"gdn", "gdn-raw2", "gdn-log_decay", "gdn-log_decay-activated"} <= stems
+    assert len(stems) == 6
+
+
+def test_check_prints_a_diff_and_writes_nothing(tmp_path: Path) -> None:
+    words = ("gdn", "--arch", "cpu")
+    build(tmp_path, *words)
+    assert build(tmp_path, *words, "--check").exit_code == 0
+    module = tmp_path / "cpu" / "gdn.py"
+    edited = module.read_text().replace("import", "IMPORT", 1)
+    module.write_text(edited)
+    result = build(tmp_path, *words, "--check")
+    assert result.exit_code == Exit.FAILED
+    assert "-" in result.stdout
+    assert "IMPORT" in result.stdout
+    assert module.read_text() == edited
+    module.unlink()
+    assert build(tmp_path, *words, "--check").exit_code == Exit.FAILED
+    assert not module.exists()
+
+
+def test_generated_is_what_the_templates_give() -> None:
+    result = CliRunner().invoke(app, ["build", "--check", "--out", str(ROOT / "generated")])
+    assert result.exit_code == 0, result.stdout[-3000:]
+
+
+def test_an_unknown_pick_is_a_diagnostic(tmp_path: Path) -> None:
+    result = build(tmp_path, "gdn", "--pick", "gate=softpluss")
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert "softplus" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bad_spec_among_good_ones_writes_nothing(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text((ROOT / "specs" / "gdn.yaml").read_text().replace("gain: beta", "gain: bet"))
+    result = build(tmp_path / "out", "gdn", str(bad), "--arch", "cpu")
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_a_killed_build_leaves_old_files_or_new_ones(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "leapgen", "build", "gdn", "kda", "--out", str(tmp_path)]
+    subprocess.run([*command, "--format", "fp32-window"], check=True, capture_output=True)
+    for path in tmp_path.rglob("*.py"):
+        path.write_text(f"old {path.name}\n")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(not p.read_text().startswith("old") for p in tmp_path.rglob("*.py")):
+            break
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for path in tmp_path.rglob("*.py"):
+        text = path.read_text()
+        assert text == f"old {path.name}\n" or (text.endswith("\n") and compiles(text)), path
+
+
+def compiles(text: str) -> bool:
+    compile(text, "generated", "exec", dont_inherit=True)
+    return True
