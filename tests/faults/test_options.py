@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from lab import PLAIN, WINDOW, Lab, ints
+from torch.nn.functional import normalize
 
 from leapgen import paths
 from leapgen.spec.loader import combinations
@@ -28,7 +29,10 @@ def test_picks(make_lab: Callable[..., Lab], spec: str, picks: Mapping[str, str]
     lab.load([0, 4], lab.random_states(2), position=WINDOW - 3)
     lab.reset(2)
     for _ in range(WINDOW + 2):
-        lab.step([2, 4, 0], odd=True)
+        given = lab.inputs(3)
+        if picks["norm"] == "none":  # they arrive normalised
+            given |= {n: normalize(given[n].float(), dim=-1).to(given[n].dtype) for n in "qk"}
+        lab.step([2, 4, 0], given, odd=True)
     lab.check_state(0, 2, 4)
     lab.module.copy(lab.pool, ints(4), ints(1), check=True)
     lab.state[1], lab.roundings[1] = lab.state[4], lab.roundings[4]
