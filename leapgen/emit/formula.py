@@ -45,6 +45,11 @@ class Formula:
             {name: override.get(name) or style.write(name, axis) for name, axis in self.symbols}
         )
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """Names of the symbols in it."""
+        return frozenset(name for name, _ in self.symbols)
+
 
 def formula(expression: sympy.Expr, axes: Axes) -> Formula:
     """Prints `expression`, a reduction-free element expression over the symbols of `axes`.

@@ -49,7 +49,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         levels=len(window.levels),
         has_decay=bool(window.levels),
         vector_decay=decay_axis(window) == "K",
-        level_names=tuple(level.symbol.name for level in window.levels),
+        decay_numbers=_decay_numbers(window),
         shared_key=all(r.key_per is Per.KEY for r in window.records),
         output_dtype=window.recurrence.output_dtype,
         output_stored=output,
@@ -123,6 +123,13 @@ def _record(index: int, window: Window, axes: Axes) -> Record:
         key=formula(record.key, axes),
         correction=record.correction.name,
         level=-1 if record.decay is None else levels.index(record.decay),
+    )
+
+
+def _decay_numbers(window: Window) -> tuple[tuple[str, str], ...]:
+    each = len(window.levels)
+    return tuple(
+        (level.symbol.name, nth("count", each, i)) for i, level in enumerate(window.levels)
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from leapgen.emit import names
 from leapgen.emit.formula import Formula
 from leapgen.emit.program import Phase
 from leapgen.emit.signature import Buffer, Input, Kernel
@@ -77,7 +78,17 @@ class FormatView:
 
 @dataclass(frozen=True)
 class View:
-    """See the module's docstring. Names of fields are the names in templates."""
+    """See the module's docstring. Names of fields are the names in templates.
+
+    n               records a token; levels: stored decays a token
+    phases          the token program before its pass over the payload (program.Phase)
+    k_arrays        names of all stored K vectors; v_arrays: of all V-elements
+    decay_numbers   (level name, code of the entry that the token appends for it)
+    shared_key      record keys belong to key heads: one value head of a group writes them
+    rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
+    layout          text of the payload's index maps; fragment: some shapes have fragment order
+    constants       (name, number) of the quantizer's constants
+    """
 
     name: str
     title: str
@@ -98,7 +109,7 @@ class View:
     levels: int
     has_decay: bool
     vector_decay: bool
-    level_names: tuple[str, ...]
+    decay_numbers: tuple[tuple[str, str], ...]
     shared_key: bool
     output_dtype: str
     output_stored: str
@@ -138,6 +149,20 @@ class View:
         return max((len(p.sums) for p in self.phases), default=0)
 
     @property
+    def k_shared(self) -> tuple[str, ...]:
+        """Stored K vectors of which the records' weights use every channel."""
+        wanted = {read.weight for read in self.reads}
+        for read in self.reads:
+            wanted |= {name for name, _ in read.record_inner.symbols}
+        return tuple(name for name in self.k_arrays if name in wanted)
+
+    @property
+    def k_owned(self) -> dict[str, str]:
+        """The other stored K vectors, as elements of the thread that owns a channel (ii-th own)."""
+        rest = (name for name in self.k_arrays if name not in self.k_shared)
+        return {name: f"{names.symbol(name)}[ii]" for name in rest}
+
+    @property
     def records_end(self) -> str:
         """Code of the number of committed records, in `count`."""
         return nth("count", self.n, 0)
@@ -146,12 +171,6 @@ class View:
     def decays_end(self) -> str:
         """Code of the number of stored decays, in `count`."""
         return nth("count", self.levels, 0)
-
-    @property
-    def decay_numbers(self) -> tuple[tuple[str, str], ...]:
-        """(level name, code of the entry that the token appends for it)."""
-        numbers = range(self.levels)
-        return tuple((self.level_names[i], nth("count", self.levels, i)) for i in numbers)
 
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
