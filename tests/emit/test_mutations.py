@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import sympy
@@ -59,8 +60,10 @@ def mutations(window: Window) -> Iterator[tuple[str, Window]]:
                     if value == getattr(entry, field):
                         continue
                     other = replace(entry, **{field: value})
-                    mutated = (*entries[:index], other, *entries[index + 1 :])
-                    yield f"{part}[{index}].{field} {what}", replace(window, **{part: mutated})
+                    mutated: dict[str, Any] = {
+                        part: (*entries[:index], other, *entries[index + 1 :])
+                    }
+                    yield f"{part}[{index}].{field} {what}", replace(window, **mutated)
     for what, value in changed(window.output):
         yield f"output {what}", replace(window, output=value)
     for field in ("payload", "record"):
@@ -69,8 +72,10 @@ def mutations(window: Window) -> Iterator[tuple[str, Window]]:
             yield f"rebuild.{field} {what}", replace(window, rebuild=rebuild)
 
 
-@pytest.mark.parametrize("arch", ["cpu", "sm90"])
-@pytest.mark.parametrize("name", SPECS)
+CASES = [(name, "cpu") for name in SPECS] + [(SPECS[0], "sm90"), (list(TEXTS)[-1], "sm90")]
+
+
+@pytest.mark.parametrize(("name", "arch"), CASES)
 def test_every_term_matters(name: str, arch: str) -> None:
     spec, window = subject(name)
     original = code(spec, window, arch)
