@@ -26,7 +26,8 @@ LAYERS = (
     {"schedule"},
     {"emit", "oracle"},
     {"runtime"},
-    {"tune", "report", "study", "integrations"},
+    {"report"},
+    {"tune", "study", "integrations"},
     {"cli"},
     {"__main__"},
 )
@@ -34,7 +35,7 @@ BESIDE_CLI = {"pipeline", "__init__"}  # these import the runtime, but only insi
 PURE = ("diagnostics", "tensors", "spec", "algebra", "formats", "schedule", "emit")
 LONGEST = 330
 # Copied beside generated modules as one file, so that they stand alone.
-LONG = {"leapgen/runtime/host.py": 900}
+LONG = {"leapgen/runtime/host.py": 1000}
 
 
 def part_of(module: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ class Resources:
     static_shared   shared memory of a block that the kernel declares, as ptxas counts it
     dynamic_shared  shared memory of a block that the launch asks for
     digest          first 16 hexadecimal digits of the SHA-256 of the CUDA text
+    instructions    machine instructions of the kernel's code, loops counted once
     """
 
     target: str
@@ -52,6 +54,7 @@ class Resources:
     static_shared: int
     dynamic_shared: int
     digest: str
+    instructions: int = 0
 
     @property
     def spills(self) -> int:
@@ -110,7 +113,7 @@ def assemble_all(
 
 
 def _assembled(lowered: Lowered, target: str, nvcc: str) -> Resources:
-    text = _ptxas_report(lowered.source, target, nvcc)
+    text, code = _ptxas_report(lowered.source, target, nvcc)
     x, y, z = lowered.threads
     stack, stores, loads = _numbers(_STACK, text)
     found = _SHARED.search(text)
@@ -125,10 +128,12 @@ def _assembled(lowered: Lowered, target: str, nvcc: str) -> Resources:
         static_shared=int(found.group(1)) if found else 0,
         dynamic_shared=lowered.shared_bytes,
         digest=hashlib.sha256(lowered.source.encode()).hexdigest()[:16],
+        instructions=instructions(code),
     )
 
 
-def _ptxas_report(source: str, target: str, nvcc: str) -> str:
+def _ptxas_report(source: str, target: str, nvcc: str) -> tuple[str, bytes]:
+    """What ptxas prints, and the binary."""
     with tempfile.TemporaryDirectory() as scratch:
         code = Path(scratch) / "kernel.cu"
         code.write_text(source)
@@ -136,10 +141,34 @@ def _ptxas_report(source: str, target: str, nvcc: str) -> str:
         command += [f"-I{path}" for path in include_dirs()]
         command += ["-o", str(Path(scratch) / "kernel.cubin"), str(code)]
         done = subprocess.run(command, capture_output=True, text=True)
+        binary = Path(scratch) / "kernel.cubin"
+        built = binary.read_bytes() if binary.is_file() else b""
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "ptxas info" not in line][:20]
         raise AssemblyFailed("nvcc rejects the kernel:\n" + "\n".join(errors))
-    return done.stderr
+    return done.stderr, built
+
+
+def instructions(binary: bytes) -> int:
+    """Machine instructions in a CUDA binary (ELF64): 16 bytes each in its `.text.*` sections,
+    without the jump to itself and the NOPs that fill the last 128 bytes. 0 without a binary."""
+    if binary[:4] != b"\x7fELF":
+        return 0
+    start, size, count, names = *struct.unpack_from("<Q", binary, 40), *_HEADER(binary, 58)
+    rows = [struct.unpack_from("<IIQQQQ", binary, start + i * size) for i in range(count)]
+    total = 0
+    for name, _, _, _, offset, length in rows:
+        at = rows[names][4] + name
+        if binary[at : at + 6] == b".text.":
+            words = [binary[i : i + 2] for i in range(offset, offset + length, 16)]
+            while words and words[-1] == _NOP:
+                words.pop()
+            total += max(0, len(words) - 1)
+    return total
+
+
+_HEADER = struct.Struct("<HHH").unpack_from
+_NOP = b"\x18\x79"
 
 
 def include_dirs() -> tuple[str, str]:
