@@ -19,11 +19,20 @@ class Device:
     match       words that the driver's device name contains (words end at spaces and hyphens)
     bandwidth   bytes per second that it can read
     measured    True: a read-only kernel reached it; False: the vendor's datasheet
+    sms         multiprocessors; 0 where no figure is known
+    clock       boost clock in Hz, of the datasheet; 0 likewise
     """
 
     match: str
     bandwidth: float
     measured: bool
+    sms: int = 0
+    clock: float = 0.0
+
+    @property
+    def slug(self) -> str:
+        """The product's name in paths (`rtx-pro-6000`)."""
+        return self.match.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,10 @@ ARCHES: dict[str, Arch] = {
             threads=2048,
             blocks=32,
             bulk=False,
-            devices=(Device("A100 80GB", 2.039e12, False), Device("A100", 1.555e12, False)),
+            devices=(
+                Device("A100 80GB", 2.039e12, False, 108, 1.41e9),
+                Device("A100", 1.555e12, False, 108, 1.41e9),
+            ),
         ),
         _gpu(
             "sm89",
@@ -132,10 +144,10 @@ ARCHES: dict[str, Arch] = {
             blocks=24,
             bulk=False,
             devices=(
-                Device("L40S", 8.64e11, False),
-                Device("L40", 8.64e11, False),
-                Device("RTX 4090", 1.008e12, False),
-                Device("L4", 3.0e11, False),
+                Device("L40S", 8.64e11, False, 142, 2.52e9),
+                Device("L40", 8.64e11, False, 142, 2.49e9),
+                Device("RTX 4090", 1.008e12, False, 128, 2.52e9),
+                Device("L4", 3.0e11, False, 58, 2.04e9),
             ),
         ),
         _gpu(
@@ -147,10 +159,10 @@ ARCHES: dict[str, Arch] = {
             blocks=32,
             bulk=True,
             devices=(
-                Device("H200", 4.40e12, True),
-                Device("GH200", 4.0e12, False),
-                Device("H100 PCIe", 2.0e12, False),
-                Device("H100", 3.35e12, False),
+                Device("H200", 4.40e12, True, 132, 1.755e9),
+                Device("GH200", 4.0e12, False, 132, 1.755e9),
+                Device("H100 PCIe", 2.0e12, False, 114, 1.755e9),
+                Device("H100", 3.35e12, False, 132, 1.755e9),
             ),
         ),
         _gpu(
@@ -161,7 +173,10 @@ ARCHES: dict[str, Arch] = {
             threads=2048,
             blocks=32,
             bulk=True,
-            devices=(Device("B200", 8.0e12, False), Device("GB200", 8.0e12, False)),
+            devices=(
+                Device("B200", 8.0e12, False, 148, 1.85e9),
+                Device("GB200", 8.0e12, False, 148, 1.85e9),
+            ),
         ),
         _gpu(
             "sm103",
@@ -182,9 +197,9 @@ ARCHES: dict[str, Arch] = {
             blocks=24,
             bulk=True,
             devices=(
-                Device("RTX PRO 6000", 1.792e12, False),
-                Device("RTX 5090", 1.792e12, False),
-                Device("GB10", 2.73e11, False),
+                Device("RTX PRO 6000", 1.792e12, False, 188, 2.617e9),
+                Device("RTX 5090", 1.792e12, False, 170, 2.407e9),
+                Device("GB10", 2.73e11, False, 48, 2.418e9),
             ),
         ),
     )

@@ -1,0 +1,91 @@
+"""What a compiled kernel should take on a device that is not here: a rule for ranking configs.
+
+The larger of three times (memory at the bytes that the resident blocks keep in flight, instruction
+issue, spills through L1), then the latency of one block and of a launch. No measurement: constants
+come from one chip (H200), so the figures rank configs and are marked as predicted wherever shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leapgen.diagnostics import LeapgenError
+from leapgen.schedule import traffic
+from leapgen.schedule.arch import Arch, Device
+from leapgen.schedule.buffers import Shape
+from leapgen.schedule.plan import Plan
+from leapgen.schedule.space import Config, resident
+
+LATENCY = 0.8e-6
+"""Seconds from a load to its data under load; with the bandwidth, Little's law gives the bytes
+that must be in flight."""
+LAUNCH = 1.0e-6
+"""Seconds between two kernels of one graph."""
+CYCLES = 2.0
+"""Cycles of one instruction of a warp that waits for nobody."""
+LOADS = 64
+"""Bytes that a thread has in flight where tiles are not staged: four vector loads."""
+SCHEDULERS = 4
+"""Warp instructions that an SM issues a cycle."""
+L1 = 128
+"""Bytes that an SM's L1 moves a cycle."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a compiled kernel needs: registers and spilled bytes of a thread, bytes of shared
+    memory of a block, machine instructions of a warp."""
+
+    registers: int
+    spills: int
+    shared: int
+    instructions: int
+
+
+def kernel_us(
+    kernel: str, config: Config, usage: Usage, shape: Shape, rows: int, plan: Plan, device: Device
+) -> float:
+    """Microseconds of one launch of `step` or `flush`, with 1/P of the rows closing their window.
+
+    Errors: LeapgenError, where the table of archs has no figures for the device.
+    """
+    if not device.sms or not device.clock:
+        raise LeapgenError(f"no number of SMs and clock known for {device.match}")
+    threads = config.get("threads", 1)
+    blocks = resident(config, usage.registers, usage.shared, plan.arch)
+    if not blocks:
+        return float("inf")
+    moved = _bytes(kernel, config, shape, rows, plan)
+    tiles = rows * shape.HV
+    # Blocks whose window is open leave a flush at once.
+    working = tiles if kernel == "step" else max(1.0, tiles / shape.P)
+    flying = moved if config.get("staged") else threads * LOADS
+    needed = device.bandwidth / device.sms * LATENCY
+    share = min(1.0, blocks * max(flying, 1.0) / needed)
+    cycles = device.sms * device.clock
+    warps = -(-threads // 32)
+    memory = moved * tiles / device.bandwidth / share
+    issue = working * warps * usage.instructions / (SCHEDULERS * cycles)
+    spills = working * threads * usage.spills / (L1 * cycles)
+    chain = usage.instructions * CYCLES / device.clock
+    return 1e6 * (max(memory, issue, spills) + chain + LAUNCH)
+
+
+def _bytes(kernel: str, config: Config, shape: Shape, rows: int, plan: Plan) -> float:
+    """Mean bytes of a row and value head; a fused step does the flush's share too."""
+    step = traffic.step_mean(plan, shape, rows).distinct
+    token = traffic.token_mean(plan, shape, rows).distinct
+    if kernel == "flush":
+        return token - step
+    return token if config.get("fused") else step
+
+
+def device_of(arch: Arch) -> Device:
+    """The product that an arch's predictions are for: its first with known figures.
+
+    Errors: LeapgenError, for an arch without any.
+    """
+    for device in arch.devices:
+        if device.sms and device.clock:
+            return device
+    raise LeapgenError(f"no device with known figures for {arch.name}")

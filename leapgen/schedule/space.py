@@ -1,0 +1,141 @@
+"""The space of tuning arguments of each kernel, and the one predicate of what can run.
+
+A config says how a kernel is mapped onto an arch (threads, blocks, stages), never what it computes.
+Its knobs are data, a row each; a builder that lacks one of them keeps its space without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from math import prod
+
+from leapgen.schedule.arch import Arch
+from leapgen.schedule.buffers import Shape
+from leapgen.schedule.plan import Plan
+
+Config = Mapping[str, int | bool]
+
+LEAST_REGISTERS = 32
+"""Registers of a thread below which no kernel here compiles without spilling."""
+
+KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
+    "step": {
+        "threads": (64, 128, 256, 512),
+        "min_blocks": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
+        "staged": (True, False),
+        "fused": (True, False),
+    },
+    "flush": {
+        "threads": (128, 256, 512),
+        "slices": (1, 2, 4, 8),
+        "min_blocks": (1, 2, 3, 4),
+    },
+}
+"""Values worth trying, kernel by kernel. Kernels without an entry keep their default rule."""
+
+BUSY = (384, 1280)
+"""Resident threads of an SM that a step is built for: fewer leave memory idle (Little's law),
+more leave a thread too few registers for the reads in flight."""
+
+
+def configs(
+    kernel: str, shape: Shape, plan: Plan, knobs: Collection[str], default: Config
+) -> tuple[dict[str, int | bool], ...]:
+    """All configs of a kernel that may run, the default first; none is given twice.
+
+    knobs    what the kernel's builder takes; others of the space are left out
+    default  the default rule's config; knobs that the space does not know keep its values
+    """
+    table = {k: v for k, v in KNOBS.get(kernel, {}).items() if k in knobs}
+    found = [dict(default)]
+    for values in itertools.product(*table.values()):
+        config = {**default, **dict(zip(table, values, strict=True))}
+        if config not in found and promising(kernel, config, shape, plan):
+            found.append(config)
+    return tuple(found)
+
+
+def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
+    """Whether a config is worth compiling: valid, and neither idle nor starved of registers."""
+    if not valid(kernel, config, shape, plan):
+        return False
+    resident = config.get("threads", 1) * config.get("min_blocks", 1)
+    low, high = BUSY
+    # A flush holds a whole state in registers or shared memory, so few blocks are its nature.
+    return kernel != "step" or "min_blocks" not in config or low <= resident <= high
+
+
+def valid(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
+    """Whether a config can run: the one predicate of default rules, tuner and tests."""
+    return refusal(kernel, config, shape, plan) is None
+
+
+def refusal(kernel: str, config: Config, shape: Shape, plan: Plan) -> str | None:
+    """Why a config cannot run at a shape, or None.
+
+    The bytes counted are those that no template could do without; what a kernel really takes is
+    known after its compilation, see `leapgen.report.resources`.
+    """
+    arch = plan.arch
+    threads, blocks = config.get("threads"), config.get("min_blocks", 1)
+    if threads is None:  # a serial target: nothing to map
+        return None
+    if threads < 32 or threads % 32 or threads > 1024:
+        return f"threads = {threads}: a multiple of 32 up to 1024"
+    if "slices" in config and (reason := _slices(config, shape, plan)):
+        return reason
+    if blocks < 1 or threads * blocks > arch.threads_sm or blocks > arch.blocks_sm:
+        return f"{blocks} blocks of {threads} threads: more than an SM holds"
+    if registers(config, arch) < LEAST_REGISTERS:
+        return f"{blocks} blocks of {threads} threads: {registers(config, arch)} registers a thread"
+    shared = least_shared(kernel, config, shape, plan)
+    if shared > arch.shared_block:
+        return f"{shared} bytes of shared memory, a block has {arch.shared_block}"
+    if shared and blocks * (shared + arch.shared_reserved) > arch.shared_sm:
+        return f"{blocks} blocks of {shared} bytes of shared memory, an SM has {arch.shared_sm}"
+    return None
+
+
+def _slices(config: Config, shape: Shape, plan: Plan) -> str | None:
+    """Rules of the kernels that hold a part of the state as FP32 (flush and its kin)."""
+    slices, threads = config["slices"], config["threads"]
+    if slices < 1 or shape.V % slices:
+        return f"slices = {slices}: a divisor of V = {shape.V}"
+    if shape.V // slices % value_step(shape, plan):
+        return f"slices = {slices}: a slice of whole groups of value channels"
+    if threads < max(shape.K, shape.V // slices):
+        return f"threads = {threads}: at least K and V / slices"
+    return None
+
+
+def value_step(shape: Shape, plan: Plan) -> int:
+    """Value channels that payload order keeps together: a slice is a multiple of them."""
+    if plan.layout(shape).name != "fragment":
+        return 8
+    return 32 if shape.V % 32 == 0 else 16
+
+
+def registers(config: Config, arch: Arch) -> int:
+    """Registers that a thread may have so that `min_blocks` fit an SM (at most 255)."""
+    return min(255, arch.registers // (config["threads"] * config.get("min_blocks", 1)))
+
+
+def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
+    """Bytes of shared memory that a block cannot do without: staged tiles, a slice of the state."""
+    if config.get("staged"):
+        roles = ("payload", "record", "compensator")
+        return sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
+    if "slices" in config:
+        return prod((shape.K, shape.V // config["slices"], 4))
+    return 0
+
+
+def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:
+    """Blocks that an SM holds at once, given a thread's registers and a block's shared memory."""
+    threads = config.get("threads", 1)
+    limits = [arch.blocks_sm, arch.threads_sm // threads]
+    # Registers are handed out to warps by 256.
+    limits.append(arch.registers // (-(-registers * 32 // 256) * 256 * (threads // 32 or 1)))
+    limits.append(arch.shared_sm // (shared + arch.shared_reserved))
+    return max(0, min(limits))
