@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -27,3 +29,36 @@ def write_atomic(path: Path, text: str) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds a folder against other processes that lock it too (made if absent; leaves no file).
+
+    The lock goes with the process, so a killed one leaves nothing locked.
+    """
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line at once: readers and other writers see all of it or nothing.
+
+    A part of a line that a killed process left at the end is closed first.
+    """
+    with locked(path.parent):
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            os.write(handle, b"\n" * torn + f"{line}\n".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)

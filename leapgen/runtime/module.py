@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from leapgen import paths
 from leapgen.algebra.derive import derive
 from leapgen.algebra.lower import lower
 from leapgen.diagnostics import LeapgenError
-from leapgen.emit.render import render, stem
+from leapgen.emit.render import render
+from leapgen.emit.render import stem as module_stem
 from leapgen.runtime import assemble
+from leapgen.runtime import tables as tuned_tables
 from leapgen.runtime.host import Module
-from leapgen.schedule.arch import Arch, arch_named, for_capability
+from leapgen.schedule.arch import Arch, ArchError, arch_named, for_capability
 from leapgen.schedule.plan import make_plan
 from leapgen.spec import loader
 from leapgen.spec.model import Spec
@@ -30,6 +33,7 @@ def load(
     smoothing: str | None = None,
     pin_config: bool = False,
     cache: Path | None = None,
+    tables: Path | None = None,
     **picks: str,
 ) -> Module:
     """The module of a recurrence, ready to allocate pools and to step.
@@ -37,10 +41,12 @@ def load(
     name        a shipped spec, a spec file (`.yaml`), or a generated module (`.py`)
     arch        a row of `leapgen list archs`; default: the present GPU's, or cpu without a GPU
     format      state format in place of the spec's; so are `records` and `smoothing`
-    pin_config  one config for all batch sizes, so that results do not depend on the batch. The
-                default rule knows arch and shape only and keeps to that in any case; pinned, a
-                module takes no config from tuned tables either
+    pin_config  one config for all batch sizes, so that results do not depend on the batch: the
+                tuned one of the largest batch, or the default rule's
     cache       folder for modules that are not shipped and are generated now; default: the user's
+    tables      folder of tuned configs (`leapgen tune --out`) in place of the shipped one. Those of
+                the present device are used: exact shape and nearest batch, nearest heads, or none;
+                records of another text of the module are named in a warning and ignored
     picks       an alternative of each choice of the spec: `gate="lower_bound"`
 
     A shipped module is imported as it is. Window, compensators and dimensions are arguments of
@@ -49,23 +55,66 @@ def load(
     Raises UnknownModule, Diagnostics for a spec or picks that are wrong, ArchError, NotAModule.
     """
     if Path(name).suffix == ".py":
-        return assemble.import_module(_generated(Path(name)))
+        return _tuned(_generated(Path(name)), tables, pin_config)
     row = present_arch() if arch is None else arch_named(arch)
     path = _spec(str(name))
     options = {"format": format, "records": records, "smoothing": smoothing}
     spec = loader.load(path, picks, options)
+    default = spec if format is None else loader.load(path, picks)
+    stem = module_stem(spec, default.state.format)
     if path.parent == paths.data("specs") and records is None and smoothing is None:
-        default = spec if format is None else loader.load(path, picks)
-        name = f"{stem(spec, default.state.format)}.py"
-        shipped = paths.data("generated") / row.name / name
+        shipped = paths.data("generated") / row.name / f"{stem}.py"
         if shipped.is_file():
-            return assemble.import_module(shipped)
-    return assemble.import_module(assemble.store(spec.name, generate(spec, row), cache))
+            return _tuned(shipped, tables, pin_config)
+    made = assemble.store(stem, generate(spec, row, default.state.format), cache)
+    if records is None and smoothing is None:
+        return _tuned(made, tables, pin_config)
+    return assemble.import_module(made)  # no table is of such a module
 
 
-def generate(spec: Spec, arch: Arch) -> str:
+def _tuned(path: Path, folder: Path | None, pin: bool) -> Module:
+    """The module of a file, with the configs that were tuned for the present device, if any."""
+    module = assemble.import_module(path)
+    if (
+        type(module).__module__ != Module.__module__
+    ):  # a copy with a host of another version stands alone
+        return module
+    device, places = present_device(module.arch)
+    folder = folder or paths.data("tuning")
+    names = [tuned_tables.path_of(folder, place, path.stem) for place in places]
+    found = tuned_tables.usable(names, text_digest(path.read_text(encoding="utf-8")), device)
+    if not found and not pin:
+        return module
+    return module.with_table([record.tuned for record in found], pin=pin)
+
+
+def text_digest(text: str) -> str:
+    """16 hexadecimal digits of a module's text, as in `MANIFEST.json`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def present_device(arch: str) -> tuple[str, tuple[str, ...]]:
+    """Name of the device at hand that runs an arch, and the folders of `tuning/` that may know it,
+    the closest first: its product's, its arch's (predictions). No folder where nothing runs it."""
+    import torch
+
+    row = arch_named(arch)
+    if not row.gpu:
+        return row.name, (row.name,)
+    if not torch.cuda.is_available():
+        return "", ()
+    if torch.cuda.get_device_capability() not in dict(row.targets):
+        return "", ()
+    name = torch.cuda.get_device_name()
+    try:
+        return name, (row.device(name).slug, row.name)
+    except ArchError:  # a product that the table does not know
+        return name, (row.name,)
+
+
+def generate(spec: Spec, arch: Arch, default_format: str | None = None) -> str:
     """The chain from a spec to the text of its module."""
-    return render(make_plan(derive(lower(spec)), spec.state, arch), spec).text
+    return render(make_plan(derive(lower(spec)), spec.state, arch), spec, default_format).text
 
 
 def present_arch() -> Arch:

@@ -1,0 +1,1 @@
+"""The autotuner: candidates, checks, races and tables; see `leapgen.tune.tuner`."""

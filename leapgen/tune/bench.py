@@ -1,0 +1,74 @@
+"""What a tuner knows of the world: protocols, so that all of it runs on a CPU or on a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from leapgen.diagnostics import LeapgenError
+from leapgen.runtime.host import Shape
+from leapgen.schedule.predict import Usage
+
+Config = dict[str, Any]
+Configs = Mapping[str, Config]
+"""Kernel -> config; kernels that are not named run at their default rule's."""
+
+
+class Unfit(LeapgenError):
+    """A candidate that cannot run or gives wrong results; says why."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one record is tuned for: a shape and a number of rows."""
+
+    shape: Shape
+    rows: int
+
+    def __str__(self) -> str:
+        s = self.shape
+        return f"{s.K}x{s.V}, H={s.H} HV={s.HV}, {self.rows} rows"
+
+
+class Timer(Protocol):
+    """Times candidates at one point, on its own scratch pool."""
+
+    def lap(self, configs: Configs) -> float:
+        """Microseconds of one token, step and flush: one sample. Errors: Unfit."""
+
+
+class Bench(Protocol):
+    """A module on a device, or something that stands for it."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What measurements depend on beyond configs and points: module text, device, versions."""
+
+    @property
+    def predicted(self) -> bool:
+        """Whether times are predictions."""
+
+    def knobs(self, kernel: str) -> frozenset[str]:
+        """Tuning arguments that the kernel's builder takes."""
+
+    def default(self, kernel: str, shape: Shape) -> Config:
+        """The default rule's config."""
+
+    def usage(self, kernel: str, shape: Shape, config: Config) -> Usage | None:
+        """Compiles without running: what the kernel needs; None where a target has no such
+        figures. Called from several threads. Errors: Unfit."""
+
+    def ready(self, shape: Shape, configs: Configs) -> None:
+        """Compiles for running, from several threads. Errors: Unfit."""
+
+    def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
+        """Largest error over its bound, at most 1, on scratch slots: against the default config,
+        or, if thorough, against the oracle. Errors: Unfit."""
+
+    def timer(self, point: Point) -> AbstractContextManager[Timer]:
+        """A timer and its scratch pool, given back at the end."""
+
+    def clock(self) -> float:
+        """Seconds, for the budget."""
