@@ -22,3 +22,23 @@ def steps(title: str) -> Iterator[Step]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title)
         yield lambda text: progress.update(task, description=f"{title}: {text}")
+
+
+@contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[str, int], None]]:
+    """Yields a function that shows what is being done, and how many of `total` are finished."""
+    if not sys.stderr.isatty():
+        yield lambda text, finished: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    text = TextColumn("{task.description}")
+    with Progress(*columns, text, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+
+        def show(what: str, finished: int) -> None:
+            progress.update(task, description=f"{title}: {what}", completed=finished)
+
+        yield show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from leapgen import paths
@@ -106,10 +107,16 @@ def present_device(arch: str) -> tuple[str, tuple[str, ...]]:
     if torch.cuda.get_device_capability() not in dict(row.targets):
         return "", ()
     name = torch.cuda.get_device_name()
+    return name, (gpu_slug(row, name), row.name)
+
+
+def gpu_slug(arch: Arch, name: str) -> str:
+    """The folder of a device in `tuning/`: its product's, or by the driver's name if the table of
+    archs does not know it."""
     try:
-        return name, (row.device(name).slug, row.name)
-    except ArchError:  # a product that the table does not know
-        return name, (row.name,)
+        return arch.device(name).slug
+    except ArchError:
+        return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def generate(spec: Spec, arch: Arch, default_format: str | None = None) -> str:

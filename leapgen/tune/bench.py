@@ -20,6 +20,19 @@ class Unfit(LeapgenError):
     """A candidate that cannot run or gives wrong results; says why."""
 
 
+class Lost(LeapgenError):
+    """A candidate broke the device for the rest of the process; it is noted, so the next run goes
+    on without it."""
+
+    def __init__(self, configs: Configs, reason: object) -> None:
+        self.configs = configs
+        self.reason = str(reason).splitlines()[0] if str(reason) else "an error without a text"
+        super().__init__(
+            f"the device failed at {configs}: {self.reason}; run the same command again: it "
+            "resumes without this candidate"
+        )
+
+
 @dataclass(frozen=True)
 class Point:
     """What one record is tuned for: a shape and a number of rows."""
@@ -36,7 +49,7 @@ class Timer(Protocol):
     """Times candidates at one point, on its own scratch pool."""
 
     def lap(self, configs: Configs) -> float:
-        """Microseconds of one token, step and flush: one sample. Errors: Unfit."""
+        """Microseconds of one token, step and flush: one sample. Errors: Unfit, Lost."""
 
 
 class Bench(Protocol):
@@ -65,7 +78,7 @@ class Bench(Protocol):
 
     def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
         """Largest error over its bound, at most 1, on scratch slots: against the default config,
-        or, if thorough, against the oracle. Errors: Unfit."""
+        or, if thorough, against the oracle. Errors: Unfit, Lost."""
 
     def timer(self, point: Point) -> AbstractContextManager[Timer]:
         """A timer and its scratch pool, given back at the end."""

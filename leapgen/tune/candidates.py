@@ -11,7 +11,7 @@ from typing import Any
 from leapgen.diagnostics import LeapgenError
 from leapgen.runtime.host import Shape
 from leapgen.schedule import buffers, predict, space
-from leapgen.schedule.arch import Device
+from leapgen.schedule.arch import Arch, Device
 from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage
 from leapgen.tune.bench import Bench, Config, Unfit
@@ -189,10 +189,10 @@ def as_planned(shape: Shape) -> buffers.Shape:
     return buffers.Shape(**vars(shape))
 
 
-def known_device(plan: Plan, name: str) -> Device | None:
+def known_device(arch: Arch, name: str) -> Device | None:
     """The row of a device, if its figures allow predictions."""
     try:
-        device = plan.arch.device(name)
+        device = arch.device(name)
     except LeapgenError:
         return None
     return device if device.sms and device.clock else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from leapgen.tune.bench import Configs, Point
+from leapgen.tune.bench import Configs, Lost, Point
 from leapgen.tune.journal import Journal
 from leapgen.tune.race import Race
 
@@ -46,7 +46,12 @@ class Measured:
             self.canary_us = self.canary_us or known["canary_us"]
         if not new:
             return True
-        entries = race.run(new)
+        try:
+            entries = race.run(new)
+        except Lost as error:
+            note = {"ratio": None, "canary_us": 0.0, "laps": 0, "failure": error.reason}
+            self.journal.put(note, **where, configs=error.configs)
+            raise
         if entries is None:
             return False
         self.canary_us, self.repeats = race.canary_us, race.repeats

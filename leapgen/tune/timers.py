@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from leapgen.runtime.host import CompileError, Module, key_of
-from leapgen.tune.bench import Configs, Unfit
+from leapgen.tune.bench import Configs, Lost, Unfit
 from leapgen.tune.workload import Workload
 
-LAP = 1500.0
+LAP = 3000.0
 """Microseconds that a lap takes at least: events resolve half a microsecond."""
 LAPS = 64
 """Replays of a lap at most."""
@@ -37,10 +37,17 @@ class WorkloadTimer:
             except CompileError as error:
                 raise Unfit(str(error)) from error
             except RuntimeError as error:  # a launch that the driver refuses
+                if not survives(self.work.device):
+                    raise Lost(configs, error) from error
                 raise Unfit(f"does not run: {error}") from error
             if not self.work.sound():
                 raise Unfit("results are not finite, or a row was refused")
         return self._ready[key]()
+
+    def close(self) -> None:
+        """Lets go of the pool, and of all that refers to it."""
+        self._ready.clear()
+        del self.work
 
     def _prepare(self, module: Module) -> Callable[[], float]:
         calls = self.work.run(module)
@@ -96,3 +103,15 @@ class GraphTimer(WorkloadTimer):
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e3
+
+
+def survives(device: str) -> bool:
+    """Whether the device still works: an illegal access spoils it for the rest of the process."""
+    if not device.startswith("cuda"):
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        torch.zeros(1, device=device).item()
+    except RuntimeError:
+        return False
+    return True

@@ -20,7 +20,7 @@ from leapgen.runtime.host import Shape
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage
-from leapgen.tune.bench import Bench, Config, Configs, Point, Unfit
+from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit
 from leapgen.tune.candidates import Candidate, Compiler, Field
 from leapgen.tune.journal import Journal
 from leapgen.tune.measured import Measured
@@ -181,7 +181,11 @@ class Tuner:
                 return {"error": 0.0, "failure": str(error)[:400]}
 
         parts = {"shape": vars(shape), "configs": configs, "thorough": thorough}
-        verdict: dict[str, Any] = self.journal.once(make, what="check", **parts)
+        try:
+            verdict: dict[str, Any] = self.journal.once(make, what="check", **parts)
+        except Lost as error:
+            self.journal.put({"error": 0.0, "failure": error.reason}, what="check", **parts)
+            raise
         return verdict
 
     # -- a point

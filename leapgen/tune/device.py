@@ -1,0 +1,101 @@
+"""A bench on a device at hand: checks on scratch slots, times by graphs (or a CPU's clock)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from leapgen.report.subjects import Subject, one_thread
+from leapgen.runtime.host import ArgumentError, CompileError, Module, Shape
+from leapgen.tune import check, workload
+from leapgen.tune.bench import Configs, Lost, Point, Timer, Unfit
+from leapgen.tune.compiled import Compiled
+from leapgen.tune.timers import GraphTimer, WorkloadTimer, survives
+
+CHECKED = ("step", "flush", "load_state", "materialize")
+"""Kernels that every check and workload runs; the oracle's takes all."""
+
+
+@dataclass
+class DeviceBench(Compiled):
+    """The module of `subject`, which runs here. Nothing of a caller's is touched: pools are its
+    own, and are gone when a check or a timer ends."""
+
+    subject: Subject | None = None
+    _inputs: dict[Shape, workload.Inputs] = field(default_factory=dict, init=False)
+
+    @property
+    def predicted(self) -> bool:
+        """See Bench."""
+        return False
+
+    @property
+    def _place(self) -> str:
+        return self.subject.device if self.subject else "cpu"
+
+    def ready(self, shape: Shape, configs: Configs) -> None:
+        """See Bench."""
+        self._compile(shape, configs, tuple(configs))
+
+    def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
+        """See Bench."""
+        plan, spec = self.chain.plan, self.chain.spec
+        candidate = self.module.with_configs(**configs)
+        try:
+            if not thorough or self.subject is None:
+                self._compile(shape, configs, CHECKED)
+                given = self._given(shape)
+                return check.against_default(spec, plan, self.module, candidate, given, shape)
+            few = Shape(shape.K, shape.V, 1, shape.HV // shape.H, shape.P, shape.R)
+            self._compile(few, configs, tuple(self.module.kernels))
+            subject = Subject(candidate, self.subject.arch, self.subject.how, self.subject.device)
+            with one_thread():
+                return check.against_oracle(spec, plan, subject, shape)
+        except (RuntimeError, ArgumentError) as error:
+            if not survives(self._place):
+                raise Lost(configs, error) from error
+            raise Unfit(f"does not run: {error}") from error
+
+    @contextmanager
+    def timer(self, point: Point) -> Iterator[Timer]:
+        """See Bench."""
+        gpu = self._place.startswith("cuda")
+        cache = torch.cuda.get_device_properties(self._place).L2_cache_size if gpu else 0
+        timer: WorkloadTimer | None = None
+        try:
+            given, shape = self._given(point.shape), point.shape
+            work = workload.Workload(self.module, given, shape, point.rows, cache, self._place)
+            timer = GraphTimer(work) if gpu else WorkloadTimer(work)
+            yield timer
+        except torch.OutOfMemoryError as error:
+            raise Unfit(f"{point}: no room for its pool") from error
+        finally:
+            if timer is not None:
+                timer.close()
+            if gpu:
+                torch.cuda.empty_cache()
+
+    def _given(self, shape: Shape) -> workload.Inputs:
+        if shape not in self._inputs:
+            self._inputs[shape] = workload.inputs(self.chain.spec, shape, self._place)
+        return self._inputs[shape]
+
+    def _compile(self, shape: Shape, configs: Configs, kernels: tuple[str, ...]) -> None:
+        """The module's kernels and the candidate's, several at a time. Errors: Unfit."""
+        candidate = self.module.with_configs(**configs)
+        s = shape
+        pool = self.module.allocate(1, s.H, s.HV, s.K, s.V, s.P, s.R, self._place)
+
+        def one(job: tuple[Module, str]) -> None:
+            job[0].kernel(job[1], pool)
+
+        jobs = [(module, kernel) for module in (candidate, self.module) for kernel in kernels]
+        try:
+            with ThreadPoolExecutor() as workers:
+                list(workers.map(one, jobs))
+        except CompileError as error:
+            raise Unfit(str(error)) from error
