@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 Step = Callable[[str], None]
 
@@ -35,10 +37,27 @@ def bar(title: str, total: int) -> Iterator[Callable[[str, int], None]]:
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     text = TextColumn("{task.description}")
-    with Progress(*columns, text, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
+    # A descriptor of its own: `aside` may point the usual one elsewhere.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        console = Console(file=terminal, force_terminal=True)
+        with Progress(*columns, text, console=console, transient=True) as progress:
+            task = progress.add_task(title, total=total)
+            yield lambda what, finished: progress.update(
+                task, description=f"{title}: {what}", completed=finished
+            )
 
-        def show(what: str, finished: int) -> None:
-            progress.update(task, description=f"{title}: {what}", completed=finished)
 
-        yield show
+@contextmanager
+def aside(path: Path) -> Iterator[None]:
+    """Sends to a file what compilers and libraries write to stderr past Python: hundreds of lines
+    that would tear a progress bar."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -39,6 +39,8 @@ class Record:
     rows                rows of a launch
     configs             kernel -> config; kernels that are not named keep their default rule's
     us, default_us      microseconds of one token, step and flush, at these and at default configs
+    rule_us             microseconds with the step that the rule of predictions would have chosen,
+                        to judge that rule by; 0 if not known
     predicted           True: no device ran it, the figures are of `leapgen.schedule.predict`
     registers, spills   of a thread, kernel -> number; empty where they are not known
     error               largest error against the reference over its bound, of the check that each
@@ -59,6 +61,7 @@ class Record:
     configs: dict[str, dict[str, Any]]
     us: float
     default_us: float
+    rule_us: float = 0.0
     predicted: bool = False
     registers: dict[str, int] = field(default_factory=dict)
     spills: dict[str, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ LEAST_REGISTERS = 32
 
 KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
     "step": {
-        "threads": (64, 128, 256, 512),
+        "threads": (64, 128, 256),
         "min_blocks": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
         "staged": (True, False),
         "fused": (True, False),
@@ -34,9 +34,10 @@ KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
 }
 """Values worth trying, kernel by kernel. Kernels without an entry keep their default rule."""
 
-BUSY = (384, 1280)
-"""Resident threads of an SM that a step is built for: fewer leave memory idle (Little's law),
-more leave a thread too few registers for the reads in flight."""
+BUSY = {"step": (448, 1152), "flush": (256, 1024)}
+"""Resident threads of an SM that a kernel is built for: fewer leave memory idle (Little's law),
+more leave a thread too few registers for the reads in flight. A flush holds a whole state in
+registers or shared memory, so few blocks are its nature."""
 
 
 def configs(
@@ -60,10 +61,10 @@ def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
     """Whether a config is worth compiling: valid, and neither idle nor starved of registers."""
     if not valid(kernel, config, shape, plan):
         return False
-    resident = config.get("threads", 1) * config.get("min_blocks", 1)
-    low, high = BUSY
-    # A flush holds a whole state in registers or shared memory, so few blocks are its nature.
-    return kernel != "step" or "min_blocks" not in config or low <= resident <= high
+    if "min_blocks" not in config or kernel not in BUSY:
+        return True
+    low, high = BUSY[kernel]
+    return bool(low <= config["threads"] * config["min_blocks"] <= high)
 
 
 def valid(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:

@@ -73,8 +73,8 @@ class Bench(Protocol):
         """Compiles without running: what the kernel needs; None where a target has no such
         figures. Called from several threads. Errors: Unfit."""
 
-    def ready(self, shape: Shape, configs: Configs) -> None:
-        """Compiles for running, from several threads. Errors: Unfit."""
+    def ready(self, shape: Shape, configs: Configs, thorough: bool) -> None:
+        """Compiles what a check and a timer run, from several threads. Errors: Unfit."""
 
     def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
         """Largest error over its bound, at most 1, on scratch slots: against the default config,

@@ -10,6 +10,7 @@ from typing import Any
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError, MissingTool, listing
+from leapgen.report.progress import aside
 from leapgen.report.subjects import subject
 from leapgen.report.text import table
 from leapgen.runtime import tables
@@ -22,7 +23,8 @@ from leapgen.tune.candidates import known_device
 from leapgen.tune.compiled import Predicted, driver_version
 from leapgen.tune.device import DeviceBench
 from leapgen.tune.journal import Journal
-from leapgen.tune.tuner import Outcome, Result, Tuner
+from leapgen.tune.outcome import Outcome, Result
+from leapgen.tune.tuner import Tuner
 
 BATCHES = (1, 8, 64, 256, 512)
 HEADS = ((32, 32), (16, 32))
@@ -141,7 +143,8 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     device = where.product
     journal = Journal(notes, bench.identity)
     tuner = Tuner(bench, chain.plan, device, journal, request.budget, notice, save)
-    outcome = tuner.run(shapes, request.batches)
+    with aside(notes.with_suffix(".log")):
+        outcome = tuner.run(shapes, request.batches)
     return Tuned(stem, where, path, chain.source.digest, outcome, records)
 
 
@@ -197,6 +200,7 @@ def _record(result: Result, bench: Bench, where: Where) -> tables.Record:
         configs={kernel: dict(config) for kernel, config in result.configs.items()},
         us=round(result.us, 2),
         default_us=round(result.default_us, 2),
+        rule_us=round(result.rule_us, 2),
         predicted=where.predicted,
         registers={kernel: usage.registers for kernel, usage in known.items()},
         spills={kernel: usage.spills for kernel, usage in known.items()},
@@ -214,9 +218,18 @@ def text(tuned: Tuned) -> str:
     """A line a point, what became of the candidates, and what is left to do."""
     where, o = tuned.where, tuned.outcome
     how = "predicted, nothing was run" if where.predicted else f"{where.sms} SMs"
-    header = ("H", "HV", "rows", "us", "default us", "gain", "configs")
+    header = ("H", "HV", "rows", "us", "default us", "gain", "rule us", "configs")
     rows = [
-        (r.H, r.HV, r.rows, f"{r.us:.2f}", f"{r.default_us:.2f}", _gain(r), _configs(r.configs))
+        (
+            r.H,
+            r.HV,
+            r.rows,
+            f"{r.us:.2f}",
+            f"{r.default_us:.2f}",
+            _gain(r),
+            f"{r.rule_us:.2f}",
+            _configs(r.configs),
+        )
         for r in sorted(tuned.records, key=lambda r: r.order)
     ]
     lines = [f"{tuned.module} on {where.name} ({how}), module {tuned.digest}", ""]

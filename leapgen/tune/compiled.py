@@ -106,7 +106,7 @@ class Predicted(Compiled):
         """See Bench."""
         return True
 
-    def ready(self, shape: Shape, configs: Configs) -> None:
+    def ready(self, shape: Shape, configs: Configs, thorough: bool) -> None:
         """See Bench."""
 
     def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:

@@ -21,9 +21,10 @@ class Journal:
 
     def __init__(self, path: Path | None, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
-        self.found = 0
+        self.found = 0  # results of earlier runs that this one has used
         self._lock = threading.Lock()
         self._results: dict[str, Any] = {}
+        self._earlier: set[str] = set()
         if path is not None and path.is_file():
             for line in path.read_text().splitlines():
                 self._read(line)
@@ -34,13 +35,17 @@ class Journal:
         except ValueError:  # the process that wrote it was killed
             return
         if isinstance(entry, dict) and {"key", "result"} <= set(entry):
-            self._results[key_of(**entry["key"])] = entry["result"]
+            key = key_of(**entry["key"])
+            self._results[key] = entry["result"]
+            self._earlier.add(key)
 
     def get(self, **parts: Any) -> Any:
         """A result, or None."""
-        found = self._results.get(key_of(**parts, **self.identity))
-        self.found += found is not None
-        return found
+        key = key_of(**parts, **self.identity)
+        with self._lock:
+            self.found += key in self._earlier
+            self._earlier.discard(key)
+        return self._results.get(key)
 
     def put(self, result: Any, **parts: Any) -> Any:
         """Notes a result (JSON, not None) for good, and returns it."""

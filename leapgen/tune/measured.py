@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from leapgen.tune.bench import Configs, Lost, Point
+from leapgen.tune.bench import Config, Configs, Lost, Point
 from leapgen.tune.journal import Journal
 from leapgen.tune.race import Race
 
@@ -31,7 +31,21 @@ class Measured:
         ran = [(r, i) for i, (_, r) in enumerate(self.ratios) if r < INFINITE]
         return [self.ratios[i][0] for _, i in sorted(ran)]
 
-    def all(self, race: Race, candidates: Sequence[Configs]) -> bool:
+    def pairs(
+        self,
+        race: Race | None,
+        canary: Configs,
+        steps: Sequence[Config],
+        flushes: Sequence[Config],
+    ) -> bool:
+        """Steps with the default flush, then flushes with the best step that needs one; False if
+        time was up first. Without a race: what earlier ones have noted."""
+        if not self.all(race, [{**canary, "step": s} for s in steps]):
+            return False
+        separate = [c for c in self.ranking() if not c["step"].get("fused")]
+        return not separate or self.all(race, [{**separate[0], "flush": f} for f in flushes])
+
+    def all(self, race: Race | None, candidates: Sequence[Configs]) -> bool:
         """Measures those that are new, and notes them; False if time was up first."""
         where = {"what": "time", "shape": vars(self.point.shape), "rows": self.point.rows}
         new: list[Configs] = []
@@ -46,6 +60,8 @@ class Measured:
             self.canary_us = self.canary_us or known["canary_us"]
         if not new:
             return True
+        if race is None:
+            return False
         try:
             entries = race.run(new)
         except Lost as error:

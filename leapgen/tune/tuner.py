@@ -16,46 +16,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
-from leapgen.runtime.host import Shape
+from leapgen.runtime.host import Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
-from leapgen.schedule.predict import Usage
+from leapgen.schedule.predict import Usage, kernel_us
 from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit
-from leapgen.tune.candidates import Candidate, Compiler, Field
+from leapgen.tune.candidates import Candidate, Compiler, Field, as_planned
 from leapgen.tune.journal import Journal
 from leapgen.tune.measured import Measured
+from leapgen.tune.outcome import Outcome, Result
 from leapgen.tune.race import Race
 
 WORTH = 0.01
 """Gain below which the default stays: less is noise, and fewer configs are fewer kernels."""
-COMPILING = 0.6
-"""Part of the time left that a shape's compilation may take."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """The outcome at one point: the best configs, the default's if none is worth a change."""
-
-    point: Point
-    configs: Configs
-    us: float
-    default_us: float
-    error: float
-    usage: dict[str, Usage | None]
-    raced: int
-    repeats: int
-
-
-@dataclass
-class Outcome:
-    """All results, what became of the candidates, and the points that time did not allow."""
-
-    results: list[Result] = field(default_factory=list)
-    fields: list[tuple[Shape, Field]] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    unreached: list[Point] = field(default_factory=list)
-    resumed: int = 0
-    seconds: float = 0.0
+COMPILING = 0.5
+"""Part of the budget that the first shape's compilation may take, and of their own share later
+shapes', which try the survivors only."""
+STEPS = 0.6
+"""Part of that for steps; the rest is for flushes."""
+NEAR = 0.1
+"""How far behind the best a config may be, at its best batch, to survive for other shapes."""
 
 
 @dataclass
@@ -89,12 +69,12 @@ class Tuner:
             here = [p for p in pending if p.shape == shape]
             if not here and (index or not pending):
                 continue
-            share = COMPILING * (self.budget - self._spent()) / (len(shapes) - index)
-            fields = self._fields(shape, batches, self._spent() + share, survivors)
-            # Needs hardly depend on the number of heads: later shapes try the finalists only.
-            survivors = {f.kernel: [c.config for c in f.candidates] for f in fields.values()}
-            for point in here:
-                self._point(point, fields)
+            share = COMPILING * (self.budget - self._spent())
+            share /= len(shapes) - index if index else 1
+            fields = self._fields(shape, batches, share, survivors)
+            measured = {point: self._contest(point, fields) for point in here}
+            self._settle(measured, fields)
+            survivors = survivors or self._survivors(shape, batches, fields)
         self.outcome.resumed = self.journal.found
         self.outcome.seconds = self._spent()
         return self.outcome
@@ -117,9 +97,11 @@ class Tuner:
         self,
         shape: Shape,
         batches: Sequence[int],
-        until: float,
+        share: float,
         survivors: dict[str, list[Config]],
     ) -> dict[str, Field]:
+        until = self._spent() + STEPS * share
+
         def enough() -> bool:
             return self._spent() >= until
 
@@ -133,6 +115,7 @@ class Tuner:
             found.candidates = [c for c in found.candidates if self._sound(shape, found, c)]
             fields[kernel] = found
             self.outcome.fields.append((shape, found))
+            until = self._spent() + (1 - STEPS) * share
         return fields
 
     def _ready(self, shape: Shape, found: Field) -> None:
@@ -144,19 +127,16 @@ class Tuner:
             self._say(f"building {found.kernel}")
             # Its check says what is wrong with a candidate that does not compile.
             with contextlib.suppress(Unfit):
-                self.bench.ready(shape, self._alone(found, candidate))
+                self.bench.ready(shape, {found.kernel: candidate.config}, thorough=False)
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(one, found.candidates))
-
-    def _alone(self, found: Field, candidate: Candidate) -> Configs:
-        return {found.kernel: candidate.config}
 
     def _sound(self, shape: Shape, found: Field, candidate: Candidate) -> bool:
         """Whether a finalist computes what it should. The default is the yardstick of all others,
         and is itself held against the oracle."""
         standard = candidate.config == self.bench.default(found.kernel, shape)
-        configs = self._alone(found, candidate)
+        configs = self._canary(shape) if standard else {found.kernel: candidate.config}
         if self._over() and self._checked(shape, configs, standard) is None:
             found.left += 1
             return False
@@ -202,53 +182,106 @@ class Tuner:
         self.outcome.results.append(result)
         self.save(result)
 
-    def _point(self, point: Point, fields: dict[str, Field]) -> None:
-        self._say(str(point))
-        try:
-            winner = None if self._over() else self._contest(point, fields)
-        except Unfit as error:  # no room for its pool
-            self.outcome.failures.append(f"{point}: {error}")
-            winner = None
-        if winner is None:
-            self.outcome.unreached.append(point)
-            return
-        data = {k: v for k, v in vars(winner).items() if k not in ("point", "usage")}
-        usage = {k: vars(u) if u else None for k, u in winner.usage.items()}
-        noted = {**data, "usage": usage}
-        self.journal.put(noted, what="point", shape=vars(point.shape), rows=point.rows)
-        self._finish(winner)
+    def _canary(self, shape: Shape) -> Configs:
+        """The default configs: what candidates are compared with."""
+        return {kernel: self.bench.default(kernel, shape) for kernel in ("step", "flush")}
 
-    def _contest(self, point: Point, fields: dict[str, Field]) -> Result | None:
-        """The winner at a point; None if time was up before it was found."""
-        canary = {kernel: self.bench.default(kernel, point.shape) for kernel in fields}
+    def _contest(self, point: Point, fields: dict[str, Field]) -> Measured | None:
+        """Times at a point; None if time was up before all candidates had run."""
+        if self._over():
+            return None
+        canary = self._canary(point.shape)
         steps = [c.config for c in fields["step"].candidates]
         flushes = [c.config for c in fields["flush"].candidates]
         measured = Measured(self.journal, point)
-        with self.bench.timer(point) as timer:
-            race = Race(timer, canary, self._over)
-            self._say(f"{point}: {len(steps)} steps")
-            if not measured.all(race, [{**canary, "step": s} for s in steps]):
-                return None
-            pairs = [c for c in measured.ranking() if not c["step"].get("fused")]
-            if pairs:
-                self._say(f"{point}: {len(flushes)} flushes")
-                if not measured.all(race, [{**pairs[0], "flush": f} for f in flushes]):
-                    return None
-        for configs in measured.ranking():
-            gain = 1 - measured.ratio(configs) / measured.ratio(canary)
-            if configs != canary and gain < WORTH:
-                configs = canary
+        try:
+            with self.bench.timer(point) as timer:
+                self._say(f"{point}: {len(steps)} steps, {len(flushes)} flushes")
+                race = Race(timer, canary, self._over)
+                return measured if measured.pairs(race, canary, steps, flushes) else None
+        except Unfit as error:  # no room for its pool
+            self.outcome.failures.append(str(error))
+            return None
+
+    def _settle(self, found: dict[Point, Measured | None], fields: dict[str, Field]) -> None:
+        """Holds the winners against the oracle, and saves the results."""
+        raced = {point: measured for point, measured in found.items() if measured is not None}
+
+        def build(point: Point) -> None:
+            with contextlib.suppress(Unfit):
+                first = self._ranking(point, raced[point])[0]
+                self.bench.ready(point.shape, first, thorough=True)
+
+        self._say("building winners")
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(build, raced))
+        for point, measured in found.items():
+            winner = None if measured is None else self._winner(point, measured, fields)
+            if winner is None:
+                self.outcome.unreached.append(point)
+                continue
+            data = {k: v for k, v in vars(winner).items() if k not in ("point", "usage")}
+            usage = {k: vars(u) if u else None for k, u in winner.usage.items()}
+            place = {"shape": vars(point.shape), "rows": point.rows}
+            self.journal.put({**data, "usage": usage}, what="point", **place)
+            self._finish(winner)
+
+    def _ranking(self, point: Point, measured: Measured) -> list[Configs]:
+        """Those worth a change from the default, the fastest first; then the default."""
+        canary = self._canary(point.shape)
+        worth = (1 - WORTH) * measured.ratio(canary)
+        return [*(c for c in measured.ranking() if measured.ratio(c) <= worth), canary]
+
+    def _winner(self, point: Point, measured: Measured, fields: dict[str, Field]) -> Result | None:
+        for configs in self._ranking(point, measured):
+            self._say(f"{point}: the winner against the oracle")
             verdict = self._check(point.shape, configs, thorough=True)
             if not verdict["failure"]:
-                return self._result(point, configs, canary, measured, verdict["error"], fields)
+                return self._result(point, configs, measured, verdict["error"], fields)
             self.outcome.failures.append(f"{configs}: {verdict['failure']}")
         return None
+
+    def _survivors(
+        self, shape: Shape, batches: Sequence[int], fields: dict[str, Field]
+    ) -> dict[str, list[Config]]:
+        """What was good at one shape: needs hardly depend on the number of heads, so that other
+        shapes need not try the rest."""
+        canary = self._canary(shape)
+        kept = {kernel: [config] for kernel, config in canary.items()}
+        steps, flushes = ([c.config for c in fields[k].candidates] for k in ("step", "flush"))
+        for rows in batches:
+            measured = Measured(self.journal, Point(shape, rows))
+            if not measured.pairs(None, canary, steps, flushes):  # time was up: try them all
+                return {"step": steps, "flush": flushes}
+            best = measured.ratio(measured.ranking()[0])
+            for configs in measured.ranking():
+                for kernel, known in kept.items():
+                    near = measured.ratio(configs) <= (1 + NEAR) * best
+                    if near and configs[kernel] not in known:
+                        known.append(configs[kernel])
+        return kept
+
+    def _rule(self, point: Point, measured: Measured, fields: dict[str, Field]) -> float:
+        """Ratio of the step that the rule for absent devices picks; 0 where it has no figures."""
+        device, rows = self.device, point.rows
+        known = {key_of(config=c.config): c.usage for c in fields["step"].candidates if c.usage}
+        if device is None or not known:
+            return 0.0
+
+        def us(configs: Configs) -> float:
+            step = configs["step"]
+            usage, shape = known[key_of(config=step)], as_planned(point.shape)
+            return kernel_us("step", step, usage, shape, rows, self.plan, device)
+
+        flush = self._canary(point.shape)["flush"]
+        tried = [c for c in measured.ranking() if c["flush"] == flush]
+        ranked = sorted((c for c in tried if key_of(config=c["step"]) in known), key=us)
+        return measured.ratio(ranked[0]) if ranked else 0.0
 
     def _result(
         self,
         point: Point,
         configs: Configs,
-        canary: Configs,
         measured: Measured,
         error: float,
         fields: dict[str, Field],
@@ -259,7 +292,7 @@ class Tuner:
             kernel: next((c.usage for c in fields[kernel].candidates if c.config == config), None)
             for kernel, config in kept.items()
         }
-        base = measured.canary_us
-        us = base * measured.ratio(configs) / measured.ratio(canary)
+        base = measured.canary_us / measured.ratio(self._canary(point.shape))
+        us, rule_us = base * measured.ratio(configs), base * self._rule(point, measured, fields)
         raced, repeats = len(measured.ratios), measured.repeats
-        return Result(point, kept, us, base, error, usage, raced, repeats)
+        return Result(point, kept, us, measured.canary_us, error, usage, rule_us, raced, repeats)
