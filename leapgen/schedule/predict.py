@@ -25,6 +25,9 @@ CYCLES = 2.0
 """Cycles of one instruction of a warp that waits for nobody."""
 LOADS = 64
 """Bytes that a thread has in flight where tiles are not staged: four vector loads."""
+STEP_PART = 0.35
+"""Part of a fused kernel's code that every block runs; only those that close a window run the
+rest."""
 SCHEDULERS = 4
 """Warp instructions that an SM issues a cycle."""
 L1 = 128
@@ -64,11 +67,16 @@ def kernel_us(
     share = min(1.0, blocks * max(flying, 1.0) / needed)
     cycles = device.sms * device.clock
     warps = -(-threads // 32)
+    code = usage.instructions * (_executed(shape) if config.get("fused") else 1.0)
     memory = moved * tiles / device.bandwidth / share
-    issue = working * warps * usage.instructions / (SCHEDULERS * cycles)
+    issue = working * warps * code / (SCHEDULERS * cycles)
     spills = working * threads * usage.spills / (L1 * cycles)
-    chain = usage.instructions * CYCLES / device.clock
+    chain = code * CYCLES / device.clock
     return 1e6 * (max(memory, issue, spills) + chain + LAUNCH)
+
+
+def _executed(shape: Shape) -> float:
+    return STEP_PART + (1 - STEP_PART) / shape.P
 
 
 def _bytes(kernel: str, config: Config, shape: Shape, rows: int, plan: Plan) -> float:

@@ -20,7 +20,8 @@ from leapgen.tune.journal import Journal
 SPILLS = 64
 """Spilled bytes of a thread beyond which a candidate is not tried; below, they only rank it."""
 FINALISTS = {"step": 12, "flush": 8}
-"""Candidates of a kernel that are run, the default included."""
+"""Candidates of a kernel that are run, the default included; of steps that flush by themselves and
+of those that do not, two thirds of that each, as predictions do not compare the two."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,12 @@ class Compiler:
                 seen.add(alike)
                 kept.append(Candidate(config, usage))
         limit = FINALISTS.get(out.kernel, 4)
-        chosen = self._ranked(out.kernel, shape, kept)[:limit]
+        kinds = [[c for c in kept if bool(c.config.get("fused")) is x] for x in (False, True)]
+        if all(kinds):
+            limit = limit * 2 // 3
         standard = [c for c in kept if c.config == default]
-        return [*standard, *(c for c in chosen if c not in standard)][:limit]
+        chosen = [c for kind in kinds for c in self._ranked(out.kernel, shape, kind)[:limit]]
+        return [*standard, *(c for c in chosen if c not in standard)]
 
     def _ranked(self, kernel: str, shape: Shape, kept: list[Candidate]) -> list[Candidate]:
         """Alternately the next best predicted for the largest and for the smallest batch."""

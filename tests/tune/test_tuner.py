@@ -1,0 +1,195 @@
+"""The whole tuner on a bench whose times are known: what it finds, keeps, skips and resumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FLUSH, SHAPE, STEP, FakeBench
+
+from leapgen import pipeline
+from leapgen.diagnostics import LeapgenError
+from leapgen.runtime.host import Shape
+from leapgen.schedule.plan import Plan
+from leapgen.tune import candidates
+from leapgen.tune.bench import Lost
+from leapgen.tune.journal import Journal
+from leapgen.tune.outcome import Outcome, Result
+from leapgen.tune.tuner import Tuner
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return pipeline.compile("gdn", "sm90").plan
+
+
+def run(
+    bench: FakeBench,
+    plan: Plan,
+    path: Path | None = None,
+    batches: tuple[int, ...] = (8, 512),
+    shapes: tuple[Shape, ...] = (SHAPE,),
+    budget: float = 1e9,
+    saved: list[Result] | None = None,
+) -> Outcome:
+    results: list[Result] = [] if saved is None else saved
+    device = plan.arch.device("H200")
+    journal = Journal(path, bench.identity)
+    tuner = Tuner(bench, plan, device, journal, budget, lambda *_: None, results.append)
+    return tuner.run(shapes, batches)
+
+
+def best(outcome: Outcome, rows: int) -> dict[str, dict[str, Any]]:
+    (found,) = [r for r in outcome.results if r.point.rows == rows]
+    return {k: dict(c) for k, c in found.configs.items()}
+
+
+def test_finds_the_best_pair_of_each_batch(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "FINALISTS", {"step": 99, "flush": 99})
+    bench = FakeBench()
+    outcome = run(bench, plan)
+    for rows, blocks in ((8, 4), (512, 8)):
+        assert best(outcome, rows) == {
+            "step": {**STEP, "min_blocks": blocks},
+            "flush": {**FLUSH, "min_blocks": 3},
+        }
+    assert not outcome.unreached
+    assert all(r.us < 0.95 * r.default_us for r in outcome.results)
+    assert all(r.us == pytest.approx(13.0, rel=0.02) for r in outcome.results)
+    assert all(r.error == 0.5 for r in outcome.results)
+
+
+def test_the_default_stays_unless_something_is_clearly_better(plan: Plan) -> None:
+    outcome = run(FakeBench(us=lambda configs, point: 10.0), plan)
+    assert best(outcome, 8) == {"step": STEP, "flush": FLUSH}
+
+
+def test_only_checked_configs_are_timed(plan: Plan) -> None:
+    bench = FakeBench(wrong=lambda c: c.get("step", STEP)["min_blocks"] in (4, 8))
+    outcome = run(bench, plan)
+    timed = [key for what, key in bench.calls if what == "lap"]
+    assert timed
+    assert not any('"step":{"min_blocks":8' in key for key in timed)
+    assert best(outcome, 512)["step"]["min_blocks"] != 8
+    assert any("failed its check" in f.dropped for _, f in outcome.fields)
+    assert any("output is off" in failure for failure in outcome.failures)
+
+
+def test_a_wrong_default_ends_the_run(plan: Plan) -> None:
+    with pytest.raises(LeapgenError, match="step at its default config: output is off"):
+        run(FakeBench(wrong=lambda c: c.get("step") == STEP), plan)
+    with pytest.raises(LeapgenError, match="flush at its default config: does not compile"):
+        run(FakeBench(broken=lambda c: c == FLUSH), plan)
+
+
+def test_a_winner_that_the_oracle_refuses_is_passed_over(plan: Plan) -> None:
+    class Strict(FakeBench):
+        def check(self, shape: Shape, configs: Any, thorough: bool) -> float:
+            self.wrong = lambda c: thorough and c["step"]["min_blocks"] == 8
+            return super().check(shape, configs, thorough)
+
+    outcome = run(Strict(), plan)
+    assert best(outcome, 512)["step"]["min_blocks"] in (7, 9)
+    assert best(outcome, 8)["step"]["min_blocks"] == 4
+
+
+def test_spilling_and_uncompilable_candidates_never_run(plan: Plan) -> None:
+    def spills(c: dict[str, Any]) -> bool:
+        return c != STEP and c != FLUSH and c["min_blocks"] == 8
+
+    bench = FakeBench(spilling=spills, broken=lambda c: c["min_blocks"] == 4)
+    outcome = run(bench, plan)
+    dropped = outcome.fields[0][1].dropped
+    assert dropped["spills more than 64 bytes"] > 0
+    assert dropped["does not compile: no"] > 0
+    assert all(f'"min_blocks":{n}' not in key for w, key in bench.calls if w == "lap" for n in (4,))
+
+
+def test_a_fused_step_wins_alone(plan: Plan) -> None:
+    bench = FakeBench(step_knobs=frozenset((*STEP, "fused")))
+    outcome = run(bench, plan)
+    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 8, "fused": True}}
+    without = FakeBench(us=lambda c, p: 5.0 + (40.0 if c["step"].get("fused") else 0.0))
+    outcome = run(replace(without, step_knobs=frozenset((*STEP, "fused"))), plan)
+    assert set(best(outcome, 512)) == {"step", "flush"}
+
+
+def test_drift_does_not_choose(plan: Plan) -> None:
+    """The device slows down by half during the run; ratios to the canary do not."""
+    bench = FakeBench(drift=lambda now: 1.0 + now / 40)
+    outcome = run(bench, plan)
+    assert best(outcome, 8)["step"]["min_blocks"] == 4
+    assert best(outcome, 512)["step"]["min_blocks"] == 8
+
+
+def test_other_heads_try_the_survivors_only(plan: Plan) -> None:
+    other = replace(SHAPE, H=2)
+    bench = FakeBench()
+    outcome = run(bench, plan, shapes=(SHAPE, other))
+    considered = [f.considered for _, f in outcome.fields]
+    assert considered[2] < considered[0] / 2
+    assert considered[3] < considered[1] / 2
+    assert len(outcome.results) == 4
+
+
+@pytest.mark.parametrize("calls", [5, 60, 120, 200])
+def test_a_killed_run_is_resumed(plan: Plan, tmp_path: Path, calls: int) -> None:
+    path, saved = tmp_path / "journal.jsonl", list[Result]()
+    whole = FakeBench()
+    run(whole, plan)
+    first = FakeBench(die_after=calls)
+    with pytest.raises(KeyboardInterrupt):
+        run(first, plan, path, saved=saved)
+    with path.open("a") as file:
+        file.write('{"key": {"what"')  # the line that was being written
+    second = FakeBench()
+    outcome = run(second, plan, path, saved=saved)
+    assert best(outcome, 512)["step"]["min_blocks"] == 8
+    assert best(outcome, 8)["step"]["min_blocks"] == 4
+    for what in ("compile", "check"):
+        done = [key for w, key in first.calls if w == what]
+        assert not set(done) & {key for w, key in second.calls if w == what}, what
+    assert second.count("lap") <= whole.count("lap")
+    third = FakeBench()
+    again = run(third, plan, path)
+    assert not third.calls
+    assert again.resumed >= 2
+    assert [r.us for r in again.results] == [r.us for r in outcome.results]
+
+
+def test_another_module_measures_anew(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    run(FakeBench(), plan, path)
+    bench = FakeBench(digest="e")
+    run(bench, plan, path)
+    assert bench.count("lap") > 0
+
+
+@pytest.mark.parametrize("budget", [1.0, 8.0, 15.0, 30.0])
+def test_the_budget_is_kept_and_the_rest_is_for_the_next_run(
+    plan: Plan, tmp_path: Path, budget: float
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    bench = FakeBench(seconds={"compile": 0.3, "check": 0.2, "lap": 0.02})
+    outcome = run(bench, plan, path, batches=(1, 8, 64, 512), budget=budget)
+    # Beyond it: what was begun, and the default and winners, which are checked in any case.
+    assert outcome.seconds <= budget + 3.0
+    assert len(outcome.results) + len(outcome.unreached) == 4
+    if budget < 15:
+        assert outcome.unreached
+    outcome = run(FakeBench(), plan, path, batches=(1, 8, 64, 512))
+    assert not outcome.unreached
+    assert best(outcome, 512)["step"]["min_blocks"] in (7, 8, 9)
+
+
+def test_a_candidate_that_breaks_the_device_is_noted(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    deadly = FakeBench(deadly=lambda c: c["step"] == {**STEP, "min_blocks": 8})
+    with pytest.raises(Lost, match="illegal access; run the same command again"):
+        run(deadly, plan, path, batches=(512,))
+    outcome = run(deadly, plan, path, batches=(512,))
+    assert best(outcome, 512)["step"]["min_blocks"] in (7, 9)
