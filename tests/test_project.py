@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,3 +219,21 @@ def test_readme_paths_exist() -> None:
     text = (ROOT / "README.md").read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_tables_are_canonical_and_stale_ones_are_listed() -> None:
+    """Every committed table reads and is sorted; modules that changed since are in the warnings."""
+    from leapgen.runtime import tables
+
+    manifest = json.loads((GENERATED / "MANIFEST.json").read_text())
+    known = {entry["digest"] for entry in manifest["modules"].values()}
+    known |= set(manifest["digests"].values())
+    stale = []
+    for path in sorted((ROOT / "tuning").glob("*/tables/*.json")):
+        records = tables.read(path)
+        assert path.read_text() == tables.text(path.stem, records), path
+        stale += [
+            f"{path.relative_to(ROOT)}: {r.rows} rows" for r in records if r.digest not in known
+        ]
+    if stale:
+        warnings.warn(f"tuned for modules that have changed since: {stale}", stacklevel=1)

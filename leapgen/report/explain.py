@@ -6,10 +6,12 @@ Every number is computed from the plan at one shape: a published model's, or one
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from leapgen import pipeline
+from leapgen import paths, pipeline
 from leapgen.algebra.describe import Description, describe
 from leapgen.diagnostics import LeapgenError, suggest
+from leapgen.runtime import tables
 from leapgen.schedule import traffic
 from leapgen.schedule.arch import ARCHES
 from leapgen.schedule.plan import Plan, Shape
@@ -60,6 +62,24 @@ class Floor:
 
 
 @dataclass(frozen=True)
+class Config:
+    """Configs of one shape and number of rows from a table of `tuning/`; where none stands, the
+    default rule of arch and shape applies.
+
+    basis   measured, predicted (no device ran it), or stale (of another module text: ignored)
+    """
+
+    gpu: str
+    H: int
+    HV: int
+    rows: int
+    us: float
+    default_us: float
+    basis: str
+    configs: dict[str, dict[str, object]]
+
+
+@dataclass(frozen=True)
 class Explanation:
     """All that `explain` says."""
 
@@ -81,6 +101,7 @@ class Explanation:
     items: tuple[Item, ...]
     bytes_per_token: float
     floors: tuple[Floor, ...]
+    tuned: tuple[Config, ...]
 
     def data(self) -> dict[str, object]:
         """The same for machines."""
@@ -118,6 +139,7 @@ def explain(
         items=_items(chain.plan, shape),
         bytes_per_token=traffic.token_mean(chain.plan, shape).distinct,
         floors=_floors(chain.plan, shape),
+        tuned=_tuned(chain, shape),
     )
 
 
@@ -171,6 +193,20 @@ def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
             totals[key] = totals.get(key, 0.0) + line.amount.distinct * weight
     items = (Item(*key, bytes) for key, bytes in totals.items())
     return tuple(sorted(items, key=lambda i: (i.when != "step", i.way != "read")))
+
+
+def _tuned(chain: pipeline.Chain, shape: Shape) -> tuple[Config, ...]:
+    """Records of the arch's devices at the shape's K, V, P, R."""
+    arch, stem = chain.plan.arch, Path(chain.source.path).stem
+    found = []
+    for gpu in (*(d.slug for d in arch.devices), arch.name):
+        for r in tables.read(tables.path_of(paths.data("tuning"), gpu, stem)):
+            if (r.K, r.V, r.P, r.R) == (shape.K, shape.V, shape.P, shape.R):
+                basis = "predicted" if r.predicted else "measured"
+                basis = basis if r.digest == chain.source.digest else "stale"
+                row = Config(gpu, r.H, r.HV, r.rows, r.us, r.default_us, basis, r.configs)
+                found.append(row)
+    return tuple(found)
 
 
 def _floors(plan: Plan, shape: Shape) -> tuple[Floor, ...]:

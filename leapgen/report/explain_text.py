@@ -13,7 +13,7 @@ from leapgen import pipeline
 from leapgen.algebra.printers import text as formula_text
 from leapgen.diagnostics import LeapgenError, Span, listing, suggest
 from leapgen.report.explain import BATCHES, Explanation, Item
-from leapgen.report.text import integer, markdown_table
+from leapgen.report.text import configs_text, integer, markdown_table
 from leapgen.spec.model import Formula
 
 STAGES = ("spec", "recurrence", "window", "plan", "source")
@@ -29,6 +29,7 @@ def markdown(e: Explanation) -> str:
             _state(e),
             _traffic(e),
             _floors(e),
+            _tuned(e),
         )
     )
 
@@ -95,6 +96,22 @@ def _state(e: Explanation) -> str:
             f"{integer(e.bytes_per_slot)} bytes; an FP32 state alone {integer(full)}.",
         )
     )
+
+
+def _tuned(e: Explanation) -> str:
+    rows = [
+        (t.gpu, t.H, t.HV, t.rows, t.us, t.default_us, t.basis, configs_text(t.configs))
+        for t in e.tuned
+    ]
+    header = ("gpu", "H", "HV", "rows", "us", "us, default rule", "", "configs")
+    title = "## Configs"
+    rule = f"By default a rule of {e.arch} and shape."
+    if not rows:
+        return f"{title}\n\n{rule} No table of {e.arch} has this shape (`leapgen tune`)."
+    text = (
+        f"{rule} Tables of devices (`leapgen tune`) take its place at the nearest heads and rows."
+    )
+    return "\n\n".join((title, text, markdown_table(header, rows)))
 
 
 def _traffic(e: Explanation) -> str:

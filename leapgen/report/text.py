@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -31,6 +31,17 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
 def scientific(value: float) -> str:
     """An error or a bound with three digits: `1.65e-03`, `0`."""
     return "0" if value == 0 else f"{value:.2e}"
+
+
+def configs_text(configs: Mapping[str, Mapping[str, object]]) -> str:
+    """Configs by kernel in words: `step: threads 128, staged; flush: no knobs`."""
+    parts = []
+    for kernel, config in configs.items():
+        words = [
+            k if v is True else f"no {k}" if v is False else f"{k} {v}" for k, v in config.items()
+        ]
+        parts.append(f"{kernel}: {', '.join(words) or 'no knobs'}")
+    return "; ".join(parts)
 
 
 def integer(value: int) -> str:

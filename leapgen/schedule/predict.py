@@ -1,13 +1,14 @@
 """What a compiled kernel should take on a device that is not here: a rule for ranking configs.
 
-The larger of three times (memory at the bytes that the resident blocks keep in flight, instruction
-issue, spills through L1), then the latency of one block and of a launch. No measurement: constants
-come from one chip (H200), so the figures rank configs and are marked as predicted wherever shown.
+The larger of memory (at the bytes that the resident blocks keep in flight) and instruction issue;
+then spills through L1, the latency of one block, and a launch. No measurement: constants come from
+one chip (H200), so the figures rank configs and are marked as predicted wherever they are shown.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from leapgen.diagnostics import LeapgenError
 from leapgen.schedule import traffic
@@ -17,8 +18,13 @@ from leapgen.schedule.plan import Plan
 from leapgen.schedule.space import Config, resident
 
 LATENCY = 0.8e-6
-"""Seconds from a load to its data under load; with the bandwidth, Little's law gives the bytes
-that must be in flight."""
+"""Seconds from a load to its data under load."""
+DEPENDENT = 2
+"""Loads of a block that wait for one another: its slot and cursor, then its tiles."""
+REACHED = 0.95
+"""Part of the read bandwidth that a kernel which also writes and computes has reached."""
+TAIL = 0.5
+"""Part of the last, incomplete wave of blocks that the earlier ones do not hide."""
 LAUNCH = 1.0e-6
 """Seconds between two kernels of one graph."""
 CYCLES = 2.0
@@ -62,17 +68,29 @@ def kernel_us(
     tiles = rows * shape.HV
     # Blocks whose window is open leave a flush at once.
     working = tiles if kernel == "step" else max(1.0, tiles / shape.P)
-    flying = moved if config.get("staged") else threads * LOADS
-    needed = device.bandwidth / device.sms * LATENCY
-    share = min(1.0, blocks * max(flying, 1.0) / needed)
     cycles = device.sms * device.clock
     warps = -(-threads // 32)
     code = usage.instructions * (_executed(shape) if config.get("fused") else 1.0)
-    memory = moved * tiles / device.bandwidth / share
+    chain = code * CYCLES / device.clock
+    memory = moved * tiles / device.bandwidth / REACHED
+    memory /= _share(moved, blocks, threads, bool(config.get("staged")), chain, device)
+    waves = tiles / (device.sms * blocks)
+    memory *= 1 + TAIL * (ceil(waves) / waves - 1) if waves > 1 else 1
     issue = working * warps * code / (SCHEDULERS * cycles)
     spills = working * threads * usage.spills / (L1 * cycles)
-    chain = code * CYCLES / device.clock
-    return 1e6 * (max(memory, issue, spills) + chain + LAUNCH)
+    return 1e6 * (max(memory, issue) + spills + chain + LAUNCH)
+
+
+def _share(
+    moved: float, blocks: int, threads: int, staged: bool, chain: float, device: Device
+) -> float:
+    """Part of the bandwidth that the resident blocks of an SM can ask for (Little's law): each
+    moves its bytes once in its life; a thread that does not stage has few loads in flight."""
+    rate = device.bandwidth / device.sms
+    asked = blocks * moved / (DEPENDENT * LATENCY + chain)
+    if not staged:
+        asked = min(asked, blocks * threads * LOADS / LATENCY)
+    return min(1.0, max(asked, 1.0) / rate)
 
 
 def _executed(shape: Shape) -> float:

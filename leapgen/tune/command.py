@@ -12,7 +12,7 @@ from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError, MissingTool, listing
 from leapgen.report.progress import aside
 from leapgen.report.subjects import subject
-from leapgen.report.text import table
+from leapgen.report.text import configs_text, table
 from leapgen.runtime import tables
 from leapgen.runtime.host import Shape
 from leapgen.runtime.module import gpu_slug, present_arch
@@ -228,7 +228,7 @@ def text(tuned: Tuned) -> str:
             f"{r.default_us:.2f}",
             _gain(r),
             f"{r.rule_us:.2f}",
-            _configs(r.configs),
+            configs_text(r.configs),
         )
         for r in sorted(tuned.records, key=lambda r: r.order)
     ]
@@ -249,13 +249,3 @@ def text(tuned: Tuned) -> str:
 
 def _gain(record: tables.Record) -> str:
     return f"{100 * (1 - record.us / record.default_us):.1f}%" if record.default_us else "-"
-
-
-def _configs(configs: dict[str, dict[str, Any]]) -> str:
-    parts = []
-    for kernel, config in configs.items():
-        words = (
-            k if v is True else f"no {k}" if v is False else f"{k} {v}" for k, v in config.items()
-        )
-        parts.append(f"{kernel}: {', '.join(words) or 'no knobs'}")
-    return "; ".join(parts)

@@ -46,9 +46,7 @@ def best(outcome: Outcome, rows: int) -> dict[str, dict[str, Any]]:
     return {k: dict(c) for k, c in found.configs.items()}
 
 
-def test_finds_the_best_pair_of_each_batch(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_the_best_pair_of_each_batch(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "FINALISTS", {"step": 99, "flush": 99})
     bench = FakeBench()
     outcome = run(bench, plan)

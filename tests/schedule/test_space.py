@@ -1,0 +1,151 @@
+"""The space of configs and its predicate, against the arch table and generated default rules."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+
+import pytest
+
+from leapgen import pipeline
+from leapgen.runtime.host import Module
+from leapgen.schedule import predict, space
+from leapgen.schedule.arch import ARCHES, arch_named
+from leapgen.schedule.plan import Plan
+
+GPUS = [a.name for a in ARCHES.values() if a.gpu]
+STEP = {"threads": 128, "min_blocks": 7, "staged": True}
+FLUSH = {"threads": 256, "slices": 1, "min_blocks": 2}
+
+
+@cache
+def chain(spec: str, arch: str) -> pipeline.Chain:
+    return pipeline.compile(spec, arch)
+
+
+def plan(arch: str = "sm90") -> Plan:
+    return chain("gdn", arch).plan
+
+
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_default_rules_are_valid(spec: str, arch: str) -> None:
+    """The rules in the generated text and the predicate say the same of what can run."""
+    made = chain(spec, arch)
+    module = _module(spec, arch)
+    for K, V, H, HV in ((128, 128, 32, 32), (64, 32, 2, 4), (256, 128, 4, 4), (128, 64, 16, 64)):
+        for P, R in ((16, 4), (64, 4), (1, 0)):
+            shape = made.plan.shape(K, V, H, HV, P, R)
+            for kernel in ("step", "flush", "materialize", "load_state"):
+                config = module.kernels[kernel].config(K, V, H, HV, P, R)
+                reason = space.refusal(kernel, config, shape, made.plan)
+                assert reason is None, (kernel, config, shape, reason)
+
+
+@cache
+def _module(spec: str, arch: str) -> Module:
+    pytest.importorskip("tilelang")
+    return pipeline.load(chain(spec, arch).source)
+
+
+@pytest.mark.parametrize("arch", GPUS)
+def test_the_space_is_valid_small_and_starts_with_the_default(arch: str) -> None:
+    shape = plan(arch).shape(128, 128, 32, 32)
+    for kernel, default in (("step", STEP), ("flush", FLUSH)):
+        found = space.configs(kernel, shape, plan(arch), frozenset(default), default)
+        assert found[0] == default
+        assert 10 < len(found) <= 60
+        assert len({tuple(sorted(c.items())) for c in found}) == len(found)
+        assert all(space.valid(kernel, c, shape, plan(arch)) for c in found[1:])
+        assert all(set(c) == set(default) for c in found)
+
+
+def test_a_knob_that_the_builder_lacks_is_absent() -> None:
+    shape = plan().shape(128, 128, 32, 32)
+    fused = space.configs("step", shape, plan(), {*STEP, "fused"}, {**STEP, "fused": False})
+    assert {c["fused"] for c in fused} == {True, False}
+    lone = space.configs("step", shape, plan(), {"threads"}, {"threads": 128})
+    assert {tuple(c) for c in lone} == {("threads",)}
+    kept = space.configs("step", shape, plan(), {"threads", "odd"}, {"threads": 128, "odd": 5})
+    assert {c["odd"] for c in kept} == {5}
+    assert space.configs("step", shape, plan(), frozenset(), {}) == ({},)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "config", "reason"),
+    [
+        ("step", {**STEP, "threads": 100}, "a multiple of 32"),
+        ("step", {**STEP, "threads": 2048}, "up to 1024"),
+        ("step", {**STEP, "min_blocks": 0}, "more than an SM holds"),
+        ("step", {**STEP, "min_blocks": 17}, "more than an SM holds"),
+        ("step", {**STEP, "min_blocks": 9}, "bytes of shared memory, an SM has"),
+        ("step", {"threads": 512, "min_blocks": 5}, "more than an SM holds"),
+        ("step", {"threads": 1024, "min_blocks": 2, "staged": False}, None),
+        ("flush", {**FLUSH, "threads": 64}, "at least K and V / slices"),
+        ("flush", {**FLUSH, "slices": 3}, "a divisor of V"),
+        ("flush", {**FLUSH, "slices": 8}, "whole groups of value channels"),
+        ("flush", {**FLUSH, "min_blocks": 4}, "bytes of shared memory, an SM has"),
+        ("flush", {**FLUSH, "slices": 2, "min_blocks": 4}, None),
+    ],
+)
+def test_refusals(kernel: str, config: dict[str, int | bool], reason: str | None) -> None:
+    shape = plan().shape(128, 128, 32, 32)
+    found = space.refusal(kernel, config, shape, plan())
+    assert (found is None) if reason is None else (found is not None and reason in found), found
+    assert space.valid(kernel, config, shape, plan()) is (reason is None)
+
+
+def test_registers_are_shared_by_resident_threads() -> None:
+    sm90 = arch_named("sm90")
+    assert space.registers({"threads": 128, "min_blocks": 7}, sm90) == 73
+    assert space.registers({"threads": 128, "min_blocks": 1}, sm90) == 255
+    assert space.resident({"threads": 128}, 72, 26 * 1024, sm90) == 7
+    assert space.resident({"threads": 128}, 73, 0, sm90) == 6
+    assert space.resident({"threads": 256}, 32, 0, sm90) == 8
+    assert space.resident({"threads": 256}, 255, 0, sm90) == 1
+
+
+def test_least_shared_is_no_more_than_the_kernels_take() -> None:
+    """What the predicate counts, no kernel can do without: it must not refuse what runs."""
+    shape = plan().shape(128, 128, 32, 32)
+    build = _module("gdn", "sm90").kernels["step"].build
+    taken = inspect.getmodule(build).__dict__["_staged_bytes"](128, 128, 16, 4)  # type: ignore[union-attr]
+    assert 0.8 * taken < space.least_shared("step", STEP, shape, plan()) <= taken
+    assert space.least_shared("step", {**STEP, "staged": False}, shape, plan()) == 0
+
+
+# ---- predicted times
+
+
+def us(rows: int = 512, arch: str = "sm90", **changes: int) -> float:
+    usage = {"registers": 72, "spills": 0, "shared": 26 * 1024, "instructions": 540} | changes
+    shape = plan(arch).shape(128, 128, 32, 32)
+    device = predict.device_of(arch_named(arch))
+    return predict.kernel_us("step", STEP, predict.Usage(**usage), shape, rows, plan(arch), device)
+
+
+def test_predictions_are_near_what_an_h200_measured() -> None:
+    """The prototype step of the study: 101.5 us at 512 rows, 16.7 at 64, 2.6 at 1."""
+    assert us(512) == pytest.approx(101.5, rel=0.05)
+    assert us(64) == pytest.approx(16.7, rel=0.1)
+    assert us(8) == pytest.approx(3.3, rel=0.2)
+    assert us(1) == pytest.approx(2.6, rel=0.5)
+
+
+def test_predictions_rank() -> None:
+    assert us(registers=255) > us()
+    assert us(spills=400) > us()
+    assert us(instructions=5000) > 2 * us()
+    assert us(shared=200 * 1024) > us()
+    assert us(arch="sm100") < us()
+    shape = plan().shape(128, 128, 32, 32)
+    usage = predict.Usage(72, 0, 400 * 1024, 540)
+    device = predict.device_of(arch_named("sm90"))
+    assert predict.kernel_us("step", STEP, usage, shape, 1, plan(), device) == float("inf")
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+def test_archs_that_are_tuned_or_predicted_have_figures(arch: str) -> None:
+    device = predict.device_of(arch_named(arch))
+    assert device.sms > 40
+    assert 1e9 < device.clock < 3e9
