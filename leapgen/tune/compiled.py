@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from leapgen import __version__
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS
 from leapgen.pipeline import Chain
 from leapgen.report import resources
@@ -162,9 +161,10 @@ def versions() -> dict[str, str]:
     """Package -> version, of all that decides what code runs."""
     import torch
 
-    found = {"leapgen": __version__, "torch": torch.__version__, "cuda": torch.version.cuda or ""}
-    try:
-        found["tilelang"] = metadata.version("tilelang")
-    except metadata.PackageNotFoundError:
-        found["tilelang"] = ""
-    return found
+    found = {"torch": torch.__version__, "cuda": torch.version.cuda or ""}
+    for package in ("leapgen", "tilelang"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = ""
+    return dict(sorted(found.items()))
