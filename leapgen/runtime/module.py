@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from leapgen import paths
@@ -52,15 +53,23 @@ def load(
         return assemble.import_module(_generated(Path(name)))
     row = present_arch() if arch is None else arch_named(arch)
     path = _spec(str(name))
+    shipped = None
+    if path.parent == paths.data("specs") and records is None and smoothing is None:
+        shipped = _shipped(path.stem, row, picks, format)
+    if shipped is not None:
+        return assemble.import_module(shipped)
     options = {"format": format, "records": records, "smoothing": smoothing}
     spec = loader.load(path, picks, options)
-    if path.parent == paths.data("specs") and records is None and smoothing is None:
-        default = spec if format is None else loader.load(path, picks)
-        name = f"{stem(spec, default.state.format)}.py"
-        shipped = paths.data("generated") / row.name / name
-        if shipped.is_file():
-            return assemble.import_module(shipped)
     return assemble.import_module(assemble.store(spec.name, generate(spec, row), cache))
+
+
+def _shipped(name: str, arch: Arch, picks: Mapping[str, str], format: str | None) -> Path | None:
+    """The file under generated/ for these options, if it is there."""
+    path = paths.data("specs") / f"{name}.yaml"
+    spec = loader.load(path, picks, {"format": format})
+    default = spec if format is None else loader.load(path, picks)
+    file = paths.data("generated") / arch.name / f"{stem(spec, default.state.format)}.py"
+    return file if file.is_file() else None
 
 
 def generate(spec: Spec, arch: Arch) -> str:
