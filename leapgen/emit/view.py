@@ -194,4 +194,4 @@ class View:
 def nth(token: str, each: int, index: int) -> str:
     """Code of `token * each + index`, as a person would write it."""
     first = token if each == 1 else f"{token} * {each}"
-    return first if index == 0 else f"{first} + {index}"
+    return first if index == 0 else f"({first} + {index})"
