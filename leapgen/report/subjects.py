@@ -63,10 +63,12 @@ def one_thread() -> Iterator[None]:
 
 
 def _hush() -> None:
-    """TileLang logs each compilation, and the whole builder when one fails; errors say it all."""
-    import tilelang  # noqa: F401  (importing it sets the logger up)
+    """TileLang logs to stdout: each compilation, and the whole builder when one fails. Errors say
+    it all. Its loggers set levels of their own, so that only the handlers can be told."""
+    import tilelang  # noqa: F401  (importing it sets the loggers up)
 
-    logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)
+    for handler in logging.getLogger("tilelang").handlers:
+        handler.setLevel(logging.CRITICAL + 1)
 
 
 def _need(tool: str, remedy: str) -> None:
