@@ -66,6 +66,7 @@ def count(
     block: Mapping[str, int],
     threads: int | None = None,
     both: bool = False,
+    assumed: Mapping[str, int] | None = None,
 ) -> Traffic:
     """Traffic of one block of a TileLang prim_func, lowered for ``arch`` (``sm_90a``).
 
@@ -74,6 +75,8 @@ def count(
     block    the block's index, ``{"x": 3}``; axes that are missing are 0
     threads  checked against the kernel's block size, if given
     both     count both sides of branches whose condition is not known, instead of refusing
+    assumed  values of local integer variables that follow from the data, by name (a number of
+             rounds, say); they hold wherever the variable is read
 
     Raises TirError for anything that cannot be counted, ValueError if ``threads`` differs.
     """
@@ -82,7 +85,13 @@ def count(
     if threads is not None and threads != total:
         raise ValueError(f"the kernel has {total} threads a block, not {threads}")
     return count_lowered(
-        lowered.device, lowered.threads, scalars=scalars, ints=ints, block=block, both=both
+        lowered.device,
+        lowered.threads,
+        scalars=scalars,
+        ints=ints,
+        block=block,
+        both=both,
+        assumed=assumed,
     )
 
 
@@ -94,9 +103,10 @@ def count_lowered(
     ints: Mapping[str, NDArray[np.integer]],
     block: Mapping[str, int],
     both: bool = False,
+    assumed: Mapping[str, int] | None = None,
 ) -> Traffic:
     """As ``count``, for a device PrimFunc that is lowered already."""
-    machine = Machine(threads, block, scalars, ints)
+    machine = Machine(threads, block, scalars, ints, assumed or {})
     program = _Program(machine, both)
     program.parameters(device)
     run = program.statement(device.body)
@@ -201,6 +211,7 @@ class _Program(Accesses):
 
     def _do_evaluate(self, s: Any) -> Execute | None:
         if kind(s.value) == "Call" and op_name(s.value) in ("loop_break", "break_loop"):
+            self.reach += 1
             return self._stop
         if kind(s.value) == "Call" and op_name(s.value) in (
             "continue_loop",
@@ -212,6 +223,8 @@ class _Program(Accesses):
         return (lambda mask: _ignore(value.run(mask))) if value.loads else None
 
     def _stop(self, mask: Mask) -> None:
+        if self.machine.uncertain:
+            raise TirError("a loop ends in a branch whose condition is not known")
         self.machine.stopped = self.machine.stopped | mask
 
     def _do_bufferstore(self, s: Any) -> Execute | None:
@@ -230,18 +243,17 @@ class _Program(Accesses):
             if isinstance(at, Unknown):
                 memory.forget()
             else:
-                doubt = Unknown("a branch that may be taken")
-                memory.store(at, doubt if machine.uncertain else stored, mask)
+                memory.store(at, _doubted(stored, machine.uncertain), mask)
 
         if name is None and memory is None and not (index.loads or value.loads):
             return None
         return run
 
     def _do_ifthenelse(self, s: Any) -> Execute | None:
-        condition = self.node(s.condition)
+        condition, before = self.node(s.condition), self.reach
         yes = self.statement(s.then_case)
         no = self.statement(s.else_case) if s.else_case is not None else None
-        text = str(s.condition)[:160]
+        text = str(s.condition)[:160] if self.reach > before else ""
 
         def run(mask: Mask) -> None:
             decided = condition.run(mask)
@@ -258,15 +270,14 @@ class _Program(Accesses):
     def _undecided(
         self, why: Unknown, text: str, mask: Mask, yes: Execute | None, no: Execute | None
     ) -> None:
-        if not self.both:
-            if yes or no:
-                raise TirError(f"a branch depends on {why.reason}: {text}")
-            return
-        self.machine.uncertain += 1
+        """Both sides in turn, what they store forgotten; text: the condition, if they reach out."""
+        if text and not self.both:
+            raise TirError(f"a branch around an access depends on {why.reason}: {text}")
+        self.machine.uncertain.append(why.reason)
         for part in (yes, no):
             if part:
                 part(mask)
-        self.machine.uncertain -= 1
+        self.machine.uncertain.pop()
 
     def _do_for(self, s: Any) -> Execute | None:
         low, extent, body = self.node(s.min), self.node(s.extent), self.statement(s.body)
@@ -312,6 +323,11 @@ class _Program(Accesses):
             raise TirError(f"a while loop runs more than {_LONGEST_LOOP} times: {text}")
 
         return run
+
+
+def _doubted(value: Value, reasons: list[str]) -> Value:
+    """The value, or Unknown if it is stored in a branch that may not be taken."""
+    return Unknown(f"what a branch on {reasons[-1]} stores") if reasons else value
 
 
 def _ignore(value: Value) -> None:
