@@ -71,6 +71,10 @@ def reported(command: Callable[P, Exit]) -> Callable[P, None]:
             _fail(f"error: {error}", Exit.MISSING)
         except LeapgenError as error:
             _fail(f"error: {error}", Exit.DIAGNOSTICS)
+        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+            raise
+        except OSError as error:  # a file that cannot be read or written
+            _fail(f"error: {error}", Exit.DIAGNOSTICS)
         raise typer.Exit(code)
 
     return run

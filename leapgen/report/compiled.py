@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapgen import pipeline
+from leapgen.diagnostics import LeapgenError
 from leapgen.emit.render import Source
 from leapgen.report.progress import Step
 from leapgen.report.resources import Resources, assemble_all
 from leapgen.report.subjects import need_compiler, prepare
 from leapgen.report.usage import Usage
-from leapgen.runtime.host import Module
+from leapgen.runtime.host import CompileError, Module
 from leapgen.schedule.arch import Arch, arch_named
 from leapgen.spec.model import Spec
 
@@ -71,5 +72,8 @@ def _compiled(module: Module, common: Mapping[str, Any]) -> Iterator[Usage]:
     sizes = {name: common[name] for name in ("K", "V", "H", "HV")}
     pool = module.allocate(1, **sizes)
     for name in module.kernels:
-        module.kernel(name, pool)
+        try:
+            module.kernel(name, pool)
+        except CompileError as error:
+            raise LeapgenError(str(error)) from error
         yield Usage(kernel=name, target="c", **common)
