@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from leapgen import paths
@@ -59,26 +60,35 @@ def load(
         return _tuned(_generated(Path(name)), tables, pin_config)
     row = present_arch() if arch is None else arch_named(arch)
     path = _spec(str(name))
+    shipped = None
+    if path.parent == paths.data("specs") and records is None and smoothing is None:
+        shipped = _shipped(path.stem, row, picks, format)
+    if shipped is not None:
+        return _tuned(shipped, tables, pin_config)
     options = {"format": format, "records": records, "smoothing": smoothing}
     spec = loader.load(path, picks, options)
     default = spec if format is None else loader.load(path, picks)
     stem = module_stem(spec, default.state.format)
-    if path.parent == paths.data("specs") and records is None and smoothing is None:
-        shipped = paths.data("generated") / row.name / f"{stem}.py"
-        if shipped.is_file():
-            return _tuned(shipped, tables, pin_config)
     made = assemble.store(stem, generate(spec, row, default.state.format), cache)
     if records is None and smoothing is None:
         return _tuned(made, tables, pin_config)
     return assemble.import_module(made)  # no table is of such a module
 
 
+def _shipped(name: str, arch: Arch, picks: Mapping[str, str], format: str | None) -> Path | None:
+    """The file under generated/ for these options, if it is there."""
+    path = paths.data("specs") / f"{name}.yaml"
+    spec = loader.load(path, picks, {"format": format})
+    default = spec if format is None else loader.load(path, picks)
+    file = paths.data("generated") / arch.name / f"{module_stem(spec, default.state.format)}.py"
+    return file if file.is_file() else None
+
+
 def _tuned(path: Path, folder: Path | None, pin: bool) -> Module:
     """The module of a file, with the configs that were tuned for the present device, if any."""
     module = assemble.import_module(path)
-    if (
-        type(module).__module__ != Module.__module__
-    ):  # a copy with a host of another version stands alone
+    # A copy with a host of another version stands alone.
+    if type(module).__module__ != Module.__module__:
         return module
     device, places = present_device(module.arch)
     folder = folder or paths.data("tuning")

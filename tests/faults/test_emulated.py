@@ -1,0 +1,115 @@
+"""The GPU's code under the same rules: emitted CUDA in the emulator, on both payload orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from lab import MATRIX, PLAIN, WINDOW, Lab, ints, numpy
+from test_extremes import KINDS, states
+from test_rows import everywhere
+from test_stale_records import poison_beyond_cursor
+from test_windows import act
+
+from leapgen.oracle.tolerance import distance
+
+Make = Callable[..., Lab]
+
+
+@pytest.fixture
+def arch() -> str:
+    """Of the modules that are tested; test_device.py puts the present GPU's here."""
+    return "sm90"
+
+
+each_path = pytest.mark.parametrize("dims", [PLAIN, MATRIX])
+each_spec = pytest.mark.parametrize("spec", ["gdn", "kda"])
+
+
+@each_path
+def test_which_path_is_taken(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
+    lab = make_lab("gdn", dims, arch=arch)
+    order = lab.module.layout.order(lab.pool.shape).numpy()
+    plain = np.arange(order.size).reshape(order.shape[::-1]).T
+    assert np.array_equal(np.sort(order, axis=None), np.arange(order.size))
+    assert np.array_equal(order, plain) == (dims == PLAIN)
+
+
+@each_path
+@each_spec
+def test_random_calls(make_lab: Make, arch: str, spec: str, dims: tuple[int, int]) -> None:
+    """Modes in random order over stale records, each checked, with odd input views."""
+    lab = make_lab(spec, dims, arch=arch, seed=7)
+    rng = np.random.default_rng(7)
+    lab.reset(*range(lab.slots))
+    position = np.zeros(lab.slots, int)
+    for _ in range(120):
+        poison_beyond_cursor(lab)
+        act(lab, rng, position)
+        assert (numpy(lab.pool.phase + lab.pool.cursor) == position[:, None]).all()
+    for _ in range(WINDOW):
+        lab.step([1, 3])
+    lab.check_state(*range(lab.slots))
+
+
+@each_path
+@each_spec
+def test_rows_that_are_not_active(
+    make_lab: Make, arch: str, spec: str, dims: tuple[int, int]
+) -> None:
+    lab = make_lab(spec, dims, arch=arch)
+    lab.reset(*range(5))
+    for slots, first_slot in ((ints(-1, -7), 0), (ints(0, -1, 1), 2), (ints(5, 2**31 - 1), 0)):
+        with lab.untouched([]):
+            for result in everywhere(lab, slots, first_slot):
+                assert not result.any()
+    assert lab.pool.status.tolist() == [1, 0, 0, 0]
+    lab.pool.cursor[3] = WINDOW + 1
+    with lab.untouched([]):
+        out = lab.module.step(lab.pool, ints(3), *lab.ordered(lab.inputs(1)))
+    assert not out.any()
+    assert lab.pool.status.tolist() == [1, 1, 0, 0]
+
+
+@each_path
+@each_spec
+def test_extreme_states(make_lab: Make, arch: str, spec: str, dims: tuple[int, int]) -> None:
+    lab = make_lab(spec, dims, arch=arch)
+    for kind in KINDS:
+        lab.load([2], states(kind, *dims), position=WINDOW - 2)
+        found = numpy(lab.module.materialize(lab.pool, ints(2), layout="KV"))
+        assert (distance(found, lab.state[[2]], axes=2) < 0.02).all(), kind
+        for _ in range(4):
+            lab.module.step(lab.pool, ints(2), *lab.ordered(lab.inputs(1)))
+        for name, tensor in lab.module.export(lab.pool, ints(2)).items():
+            assert name == "header" or torch.isfinite(tensor.float()).all(), (kind, name)
+
+
+@each_path
+@each_spec
+def test_pools_of_two_archs_exchange_slots(
+    make_lab: Make, arch: str, spec: str, dims: tuple[int, int]
+) -> None:
+    """Export and import go from one payload order to the other and back, bit for bit."""
+    gpu = make_lab(spec, dims, arch=arch)
+    gpu.load([1, 4], gpu.random_states(2), position=5)
+    for _ in range(3):
+        gpu.step([4, 1])
+    data = gpu.module.export(gpu.pool, ints(4, 1))
+    with torch.device("cpu"):
+        cpu = make_lab(spec, dims)
+        with cpu.untouched([0, 2]):
+            cpu.module.import_(cpu.pool, ints(0, 2), data)
+        back = cpu.module.export(cpu.pool, ints(0, 2))
+        found = [numpy(cpu.module.materialize(cpu.pool, ints(0, 2)))]
+    assert back["header"] == data["header"]
+    for name, values in back.items():
+        assert name == "header" or torch.equal(values, data[name].cpu()), name
+    with gpu.untouched([3, 0]):
+        gpu.module.import_(gpu.pool, ints(3, 0), back)
+    for slots in ((4, 1), (3, 0)):
+        found.append(numpy(gpu.module.materialize(gpu.pool, ints(*slots))))
+    assert np.array_equal(found[1], found[2])
+    assert (distance(found[0], found[1], axes=2) < 1e-5).all()
