@@ -19,6 +19,7 @@ from typing import Annotated, NoReturn, ParamSpec
 import typer
 
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
+from leapgen.tune.options import tune
 
 app = typer.Typer(
     name="leapgen",
@@ -82,6 +83,16 @@ def reported(command: Callable[P, Exit]) -> Callable[P, None]:
     return run
 
 
+def judged(command: Callable[P, bool]) -> Callable[P, Exit]:
+    """For commands of other files, which only say whether all was right."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Exit:
+        return Exit.FINE if command(*args, **kwargs) else Exit.FAILED
+
+    return run
+
+
 def _fail(message: str, code: Exit) -> NoReturn:
     typer.echo(message, err=True)
     raise typer.Exit(code)
@@ -98,20 +109,6 @@ def _picks(values: list[str] | None) -> dict[str, str]:
         if not choice or not alternative:
             raise typer.BadParameter(f"`{choice}`: write choice=alternative", param_hint="--pick")
     return picks
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and int(word) for word in words):
-        raise typer.BadParameter(f"`{text}`: write numbers as in 1,8,64", param_hint=option)
-    return tuple(int(word) for word in words)
-
-
-def _pairs(text: str, option: str) -> tuple[tuple[int, int], ...]:
-    pairs = [_numbers(part, option) for part in text.split(";") if part.strip()]
-    if not pairs or any(len(pair) != 2 for pair in pairs):
-        raise typer.BadParameter(f"`{text}`: write pairs as in 32,32;16,32", param_hint=option)
-    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def _print_json(value: object) -> None:
@@ -231,57 +228,7 @@ def verify(
     return Exit.FINE if all(result.ok for result in results) else Exit.FAILED
 
 
-@app.command()
-@reported
-def tune(
-    spec: SpecArgument,
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu", help="auto, cpu, or an arch or product (`sm100`, `b200`): predicted, not run."
-        ),
-    ] = "auto",
-    format: FormatOption = None,
-    pick: PickOption = None,
-    batch: Annotated[
-        str, typer.Option("--batch", help="Numbers of rows, separated by commas.")
-    ] = "1,8,64,256,512",
-    heads: Annotated[
-        str, typer.Option("--heads", help="Key and value heads: `H,HV`, separated by semicolons.")
-    ] = "32,32;16,32",
-    budget: Annotated[
-        float, typer.Option("--budget", min=1, help="Seconds; what is left is for the next run.")
-    ] = 240,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder of tables; the default is ./tuning.")
-    ] = Path("tuning"),
-    again: Annotated[
-        bool, typer.Option("--again", help="Forget what earlier runs have measured.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> Exit:
-    """Find the fastest configs of a spec's kernels for a GPU; a killed run is resumed."""
-    from leapgen.report.progress import bar
-    from leapgen.tune import command
-
-    request = command.Request(
-        spec=spec,
-        gpu=gpu,
-        format=format,
-        picks=_picks(pick),
-        batches=_numbers(batch, "--batch"),
-        heads=_pairs(heads, "--heads"),
-        budget=budget,
-        out=out,
-        again=again,
-    )
-    with bar(f"tune {spec}", command.units(request)) as notice:
-        tuned = command.tune(request, notice)
-    if as_json:
-        _print_json(tuned.data())
-    else:
-        typer.echo(command.text(tuned))
-    return Exit.FINE
+app.command(name="tune")(reported(judged(tune)))
 
 
 @app.command(name="list")

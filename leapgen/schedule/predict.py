@@ -64,8 +64,9 @@ def kernel_us(
     blocks = resident(config, usage.registers, usage.shared, plan.arch)
     if not blocks:
         return float("inf")
-    moved = _bytes(kernel, config, shape, rows, plan)
-    tiles = rows * shape.HV
+    parts = config["slices"] if "lanes" in config else 1  # blocks that share a head
+    moved = _bytes(kernel, config, shape, rows, plan) / parts
+    tiles = rows * shape.HV * parts
     # Blocks whose window is open leave a flush at once.
     working = tiles if kernel == "step" else max(1.0, tiles / shape.P)
     cycles = device.sms * device.clock
@@ -73,7 +74,8 @@ def kernel_us(
     code = usage.instructions * (_executed(shape) if config.get("fused") else 1.0)
     chain = code * CYCLES / device.clock
     memory = moved * tiles / device.bandwidth / REACHED
-    memory /= _share(moved, blocks, threads, bool(config.get("staged")), chain, device)
+    at_once = bool(config.get("staged")) or "lanes" in config
+    memory /= _share(moved, blocks, threads, at_once, chain, device)
     waves = tiles / (device.sms * blocks)
     memory *= 1 + TAIL * (ceil(waves) / waves - 1) if waves > 1 else 1
     issue = working * warps * code / (SCHEDULERS * cycles)
@@ -82,13 +84,13 @@ def kernel_us(
 
 
 def _share(
-    moved: float, blocks: int, threads: int, staged: bool, chain: float, device: Device
+    moved: float, blocks: int, threads: int, at_once: bool, chain: float, device: Device
 ) -> float:
     """Part of the bandwidth that the resident blocks of an SM can ask for (Little's law): each
-    moves its bytes once in its life; a thread that does not stage has few loads in flight."""
+    moves its bytes once in its life; a thread that does not ask for all at once asks for little."""
     rate = device.bandwidth / device.sms
     asked = blocks * moved / (DEPENDENT * LATENCY + chain)
-    if not staged:
+    if not at_once:
         asked = min(asked, blocks * threads * LOADS / LATENCY)
     return min(1.0, max(asked, 1.0) / rate)
 

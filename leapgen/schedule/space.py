@@ -25,6 +25,8 @@ KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
         "min_blocks": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
         "staged": (True, False),
         "fused": (True, False),
+        "slices": (1, 2, 4, 8, 16),
+        "lanes": (8, 16, 32),
     },
     "flush": {
         "threads": (128, 256, 512),
@@ -34,6 +36,8 @@ KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
 }
 """Values worth trying, kernel by kernel. Kernels without an entry keep their default rule."""
 
+HELD = (16, 64)
+"""Elements of the state that a thread holds in registers, where it holds it there."""
 BUSY = {"step": (448, 1152), "flush": (256, 1024)}
 """Resident threads of an SM that a kernel is built for: fewer leave memory idle (Little's law),
 more leave a thread too few registers for the reads in flight. A flush holds a whole state in
@@ -64,7 +68,15 @@ def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
     if "min_blocks" not in config or kernel not in BUSY:
         return True
     low, high = BUSY[kernel]
-    return bool(low <= config["threads"] * config["min_blocks"] <= high)
+    resident = config["threads"] * config["min_blocks"]
+    if not low <= resident <= high:
+        return False
+    if "lanes" not in config:
+        return True
+    least, most = HELD
+    held = shape.K * shape.V // (config["slices"] * config["threads"])
+    # Three knobs more: fewer values of this one.
+    return least <= held <= most and resident % 256 == 0
 
 
 def valid(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
@@ -84,7 +96,8 @@ def refusal(kernel: str, config: Config, shape: Shape, plan: Plan) -> str | None
         return None
     if threads < 32 or threads % 32 or threads > 1024:
         return f"threads = {threads}: a multiple of 32 up to 1024"
-    if "slices" in config and (reason := _slices(config, shape, plan)):
+    rule = _lanes if "lanes" in config else _slices
+    if "slices" in config and (reason := rule(config, shape, plan)):
         return reason
     if blocks < 1 or threads * blocks > arch.threads_sm or blocks > arch.blocks_sm:
         return f"{blocks} blocks of {threads} threads: more than an SM holds"
@@ -110,6 +123,18 @@ def _slices(config: Config, shape: Shape, plan: Plan) -> str | None:
     return None
 
 
+def _lanes(config: Config, shape: Shape, plan: Plan) -> str | None:
+    """Rules of the kernels that hold their part of the state in registers, lane by lane."""
+    slices, lanes, threads = config["slices"], config["lanes"], config["threads"]
+    if slices < 1 or shape.V % slices:
+        return f"slices = {slices}: a divisor of V = {shape.V}"
+    if lanes not in (1, 2, 4, 8, 16, 32):
+        return f"lanes = {lanes}: a power of two up to 32"
+    if lanes > threads:
+        return f"lanes = {lanes}: at most threads"
+    return None
+
+
 def value_step(shape: Shape, plan: Plan) -> int:
     """Value channels that payload order keeps together: a slice is a multiple of them."""
     if plan.layout(shape).name != "fragment":
@@ -127,7 +152,7 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
     if config.get("staged"):
         roles = ("payload", "record", "compensator")
         return sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
-    if "slices" in config:
+    if "slices" in config and "lanes" not in config:
         return prod((shape.K, shape.V // config["slices"], 4))
     return 0
 

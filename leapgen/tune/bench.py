@@ -63,6 +63,10 @@ class Bench(Protocol):
     def predicted(self) -> bool:
         """Whether times are predictions."""
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What a token launches: step, and flush where there are windows."""
+
     def knobs(self, kernel: str) -> frozenset[str]:
         """Tuning arguments that the kernel's builder takes."""
 

@@ -42,6 +42,8 @@ class Measured:
         time was up first. Without a race: what earlier ones have noted."""
         if not self.all(race, [{**canary, "step": s} for s in steps]):
             return False
+        if not flushes:
+            return True
         separate = [c for c in self.ranking() if not c["step"].get("fused")]
         return not separate or self.all(race, [{**separate[0], "flush": f} for f in flushes])
 

@@ -109,7 +109,7 @@ class Tuner:
             self.bench, self.plan, self.device, self.journal, batches, enough, self._say
         )
         fields = {}
-        for kernel in ("step", "flush"):
+        for kernel in self.bench.kernels:
             found = compiler.field(kernel, shape, survivors.get(kernel, ()))
             self._ready(shape, found)
             found.candidates = [c for c in found.candidates if self._sound(shape, found, c)]
@@ -184,15 +184,14 @@ class Tuner:
 
     def _canary(self, shape: Shape) -> Configs:
         """The default configs: what candidates are compared with."""
-        return {kernel: self.bench.default(kernel, shape) for kernel in ("step", "flush")}
+        return {kernel: self.bench.default(kernel, shape) for kernel in self.bench.kernels}
 
     def _contest(self, point: Point, fields: dict[str, Field]) -> Measured | None:
         """Times at a point; None if time was up before all candidates had run."""
         if self._over():
             return None
         canary = self._canary(point.shape)
-        steps = [c.config for c in fields["step"].candidates]
-        flushes = [c.config for c in fields["flush"].candidates]
+        steps, flushes = _configs(fields)
         measured = Measured(self.journal, point)
         try:
             with self.bench.timer(point) as timer:
@@ -248,11 +247,11 @@ class Tuner:
         shapes need not try the rest."""
         canary = self._canary(shape)
         kept = {kernel: [config] for kernel, config in canary.items()}
-        steps, flushes = ([c.config for c in fields[k].candidates] for k in ("step", "flush"))
+        steps, flushes = _configs(fields)
         for rows in batches:
             measured = Measured(self.journal, Point(shape, rows))
             if not measured.pairs(None, canary, steps, flushes):  # time was up: try them all
-                return {"step": steps, "flush": flushes}
+                return {"step": steps, "flush": flushes} if flushes else {"step": steps}
             best = measured.ratio(measured.ranking()[0])
             for configs in measured.ranking():
                 for kernel, known in kept.items():
@@ -273,8 +272,8 @@ class Tuner:
             usage, shape = known[key_of(config=step)], as_planned(point.shape)
             return kernel_us("step", step, usage, shape, rows, self.plan, device)
 
-        flush = self._canary(point.shape)["flush"]
-        tried = [c for c in measured.ranking() if c["flush"] == flush]
+        flush = self._canary(point.shape).get("flush")
+        tried = [c for c in measured.ranking() if c.get("flush") == flush]
         ranked = sorted((c for c in tried if key_of(config=c["step"]) in known), key=us)
         return measured.ratio(ranked[0]) if ranked else 0.0
 
@@ -296,3 +295,9 @@ class Tuner:
         us, rule_us = base * measured.ratio(configs), base * self._rule(point, measured, fields)
         raced, repeats = len(measured.ratios), measured.repeats
         return Result(point, kept, us, measured.canary_us, error, usage, rule_us, raced, repeats)
+
+
+def _configs(fields: dict[str, Field]) -> tuple[list[Config], list[Config]]:
+    """Configs of steps and of flushes; none of the latter where there are no windows."""
+    found = {kernel: [c.config for c in f.candidates] for kernel, f in fields.items()}
+    return found["step"], found.get("flush", [])

@@ -106,6 +106,9 @@ class Workload:
     def _spread(self) -> None:
         """Phases 0..P-1 in turn; after P tokens a set, so stand the cursors, and the phases at 0.
         One more window fills states and compensators."""
+        if "phase" not in self.pool:  # no windows
+            self.run(self.module)()
+            return
         index = torch.arange(self.sets * self.rows, dtype=torch.int32, device=self.device)
         phase = (index % self.shape.P)[:, None].expand(-1, self.shape.HV)
         self.pool["phase"][self.slots.flatten().long()] = phase

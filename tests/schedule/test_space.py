@@ -71,6 +71,21 @@ def test_a_knob_that_the_builder_lacks_is_absent() -> None:
     assert space.configs("step", shape, plan(), frozenset(), {}) == ({},)
 
 
+def test_states_in_registers() -> None:
+    """Knobs of kernels that store the state at every step: slices share a head, lanes a channel."""
+    shape = plan().shape(128, 128, 32, 32)
+    default = {"threads": 128, "slices": 4, "lanes": 16, "min_blocks": 6}
+    found = space.configs("step", shape, plan(), frozenset(default), default)
+    assert 20 < len(found) < 100
+    assert all(16 <= 128 * 128 // (c["slices"] * c["threads"]) <= 64 for c in found)
+    for change, reason in (({"lanes": 12}, "a power of two"), ({"slices": 3}, "a divisor of V")):
+        assert reason in str(space.refusal("step", {**default, **change}, shape, plan()))
+    usage = predict.Usage(60, 0, 1024, 700)
+    device = predict.device_of(arch_named("sm90"))
+    times = [predict.kernel_us("step", default, usage, shape, n, plan(), device) for n in (1, 512)]
+    assert 1 < times[0] < 5 < times[1]
+
+
 @pytest.mark.parametrize(
     ("kernel", "config", "reason"),
     [

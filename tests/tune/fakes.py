@@ -19,7 +19,7 @@ SHAPE = Shape(128, 128, 4, 4, 16, 4)
 
 def usual(configs: Configs, point: Point) -> float:
     """Few rows like few blocks, many rows like many; a flush likes three blocks."""
-    step, flush = configs["step"], configs["flush"]
+    step, flush = configs["step"], configs.get("flush", FLUSH)
     best = 4 if point.rows < 64 else 8
     us = 10.0 + abs(step["min_blocks"] - best) + (0 if step["staged"] else 5)
     us += 2 * (step["threads"] != 128)
@@ -49,6 +49,7 @@ class FakeBench:
     now: float = 0.0
     calls: list[tuple[str, str]] = field(default_factory=list)
     predicted: bool = False
+    kernels: tuple[str, ...] = ("step", "flush")
 
     def __post_init__(self) -> None:
         self.random = random.Random(7)

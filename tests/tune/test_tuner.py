@@ -116,6 +116,14 @@ def test_a_fused_step_wins_alone(plan: Plan) -> None:
     assert set(best(outcome, 512)) == {"step", "flush"}
 
 
+def test_a_module_without_windows_has_steps_only(plan: Plan) -> None:
+    bench = FakeBench(kernels=("step",))
+    outcome = run(bench, plan)
+    assert set(best(outcome, 8)) == {"step"}
+    assert best(outcome, 8)["step"]["min_blocks"] == 4
+    assert [f.kernel for _, f in outcome.fields] == ["step"]
+
+
 def test_drift_does_not_choose(plan: Plan) -> None:
     """The device slows down by half during the run; ratios to the canary do not."""
     bench = FakeBench(drift=lambda now: 1.0 + now / 40)
