@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +43,6 @@ class Compiled:
     device: str
     sms: int
     driver: str = ""
-    _building: threading.Lock = field(default_factory=threading.Lock, init=False)
     _needs: dict[str, Usage | None] = field(default_factory=dict, init=False)
 
     @property
@@ -85,8 +83,7 @@ class Compiled:
             return None
         made = self.module.kernels[kernel]
         try:
-            with self._building:  # tracing keeps its state in globals
-                func = made.build(*shape.builder_arguments, **config)
+            func = made.build(*shape.builder_arguments, **config)
             found = resources.assemble(func, arch.target, {**PASS_CONFIGS, **made.pass_configs})
         except ERRORS as error:
             raise Unfit(f"does not compile: {type(error).__name__}: {error}") from error
