@@ -240,8 +240,8 @@ def text(tuned: Tuned) -> str:
         head = f"{f.kernel}, H={shape.H} HV={shape.HV}: {f.considered} candidates"
         lines.append(f"{head}, {len(f.candidates)} raced{out}")
     lines += [f"FAILED {failure}" for failure in o.failures]
-    if o.unreached:
-        lines.append(f"{len(o.unreached)} points not reached; the same command goes on with them")
+    if left := sum(f.left for _, f in o.fields) + len(o.unreached):
+        lines.append(f"{left} candidates or points not reached; the same command goes on with them")
     lines.append(f"{tuned.path}: {len(tuned.records)} records, {o.seconds:.0f} s")
     lines[-1] += f", {o.resumed} results of earlier runs" if o.resumed else ""
     return "\n".join(lines)

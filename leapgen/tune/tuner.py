@@ -222,7 +222,8 @@ class Tuner:
             data = {k: v for k, v in vars(winner).items() if k not in ("point", "usage")}
             usage = {k: vars(u) if u else None for k, u in winner.usage.items()}
             place = {"shape": vars(point.shape), "rows": point.rows}
-            self.journal.put({**data, "usage": usage}, what="point", **place)
+            if not any(f.left for f in fields.values()):  # otherwise a later run tries the rest
+                self.journal.put({**data, "usage": usage}, what="point", **place)
             self._finish(winner)
 
     def _ranking(self, point: Point, measured: Measured) -> list[Configs]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import leapgen
 from leapgen import pipeline
 from leapgen.cli import app
 from leapgen.diagnostics import LeapgenError, MissingTool
+from leapgen.report.progress import aside
 from leapgen.report.subjects import Subject, subject
 from leapgen.runtime import host, tables
 from leapgen.runtime.host import Shape
@@ -186,3 +188,13 @@ def test_usage(option: str, value: str) -> None:
     result = CliRunner().invoke(app, ["tune", "gdn", option, value])
     assert result.exit_code == 2
     assert option in result.stderr
+
+
+def test_compiler_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "journal" / "x.log"
+    with pytest.raises(ValueError, match="inside"), aside(log):  # noqa: PT012
+        os.write(2, b"a warning of a library\n")
+        raise ValueError("inside")
+    os.write(2, b"after\n")
+    assert log.read_text() == "a warning of a library\n"
+    assert capfd.readouterr().err == "after\n"

@@ -187,8 +187,11 @@ def test_the_budget_is_kept_and_the_rest_is_for_the_next_run(
     assert len(outcome.results) + len(outcome.unreached) == 4
     if budget < 15:
         assert outcome.unreached
-    outcome = run(FakeBench(), plan, path, batches=(1, 8, 64, 512))
+    left = sum(f.left for _, f in outcome.fields)
+    bench = FakeBench()
+    outcome = run(bench, plan, path, batches=(1, 8, 64, 512))
     assert not outcome.unreached
+    assert bench.count("compile") == left
     assert best(outcome, 512)["step"]["min_blocks"] in (7, 8, 9)
 
 
