@@ -274,7 +274,7 @@ def _shorten(text: str, limit: int = 1200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}\n...\n{text[-limit // 2 :]}"
 
 
-class _Once:
+class Once:
     """A map whose values are made once, whatever the number of threads that ask."""
 
     def __init__(self) -> None:
@@ -283,6 +283,7 @@ class _Once:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value, made by the first thread that asks while the others wait."""
         if key not in self._values:
             with self._lock:
                 lock = self._locks.setdefault(key, threading.Lock())
@@ -450,7 +451,7 @@ class Module:
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     table: tuple[Tuned, ...] = ()
     pinned: bool = False
-    _made: _Once = field(default_factory=_Once, init=False, repr=False, compare=False)
+    _made: Once = field(default_factory=Once, init=False, repr=False, compare=False)
     _picked: dict[Hashable, Launch] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     device = where.product
     journal = Journal(notes, bench.identity)
     tuner = Tuner(bench, chain.plan, device, journal, request.budget, notice, save)
-    with aside(notes.with_suffix(".log")):
+    with aside(notes.with_suffix(".log")), closing(bench.workers):
         outcome = tuner.run(shapes, request.batches)
     return Tuned(stem, where, path, chain.source.digest, outcome, records)
 
@@ -182,7 +183,7 @@ def _present() -> Where | None:
     return Where(arch, gpu_slug(arch, name), name, product, predicted=False, sms=sms)
 
 
-def _bench(chain: pipeline.Chain, where: Where) -> Bench:
+def _bench(chain: pipeline.Chain, where: Where) -> Predicted | DeviceBench:
     if where.predicted:
         module = pipeline.load(chain.source)
         return Predicted(chain, module, where.name, where.sms, product=where.product)

@@ -9,29 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from leapgen.oracle.emulator.lowering import PASS_CONFIGS
 from leapgen.pipeline import Chain
-from leapgen.report import resources
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.predict import Usage, kernel_us
 from leapgen.tune.bench import Config, Configs, Point, Timer, Unfit
 from leapgen.tune.candidates import as_planned
+from leapgen.tune.workers import Workers, needs
 
 SHAPE = frozenset(("K", "V", "H", "HV", "P", "R", "D"))
-# What building, lowering and assembling a kernel can raise.
-ERRORS = (
-    resources.AssemblyFailed,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    NameError,
-    AttributeError,
-    AssertionError,
-    OSError,
-)
 
 
 @dataclass
@@ -43,6 +32,7 @@ class Compiled:
     device: str
     sms: int
     driver: str = ""
+    workers: Workers = field(default_factory=Workers)
     _needs: dict[str, Usage | None] = field(default_factory=dict, init=False)
 
     @property
@@ -81,15 +71,20 @@ class Compiled:
         arch = self.chain.plan.arch
         if not arch.gpu:
             return None
-        made = self.module.kernels[kernel]
-        try:
-            func = made.build(*shape.builder_arguments, **config)
-            found = resources.assemble(func, arch.target, {**PASS_CONFIGS, **made.pass_configs})
-        except ERRORS as error:
-            raise Unfit(f"does not compile: {type(error).__name__}: {error}") from error
+        path = inspect.getsourcefile(self.module.kernels[kernel].build)
+        if path is None:
+            raise Unfit("its builder has no file")
+        found, failure = self.workers.call(needs, Path(path), kernel, shape, config, self.target)
+        if found is None:
+            raise Unfit(f"does not compile: {failure}")
         # A stack frame holds what was spilled; arrays that stayed in memory cost the same.
         spills = max(found.spills, found.stack)
         return Usage(found.registers, spills, found.shared, found.instructions)
+
+    @property
+    def target(self) -> str:
+        """nvcc's name of the arch."""
+        return self.chain.plan.arch.target
 
     def clock(self) -> float:
         """See Bench."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
 from leapgen.report.subjects import Subject, one_thread
-from leapgen.runtime.host import ArgumentError, CompileError, Module, Shape
+from leapgen.runtime.host import ArgumentError, CompileError, Module, Once, Shape, key_of
 from leapgen.tune import check, workload
 from leapgen.tune.bench import Configs, Lost, Point, Timer, Unfit
 from leapgen.tune.compiled import Compiled
 from leapgen.tune.timers import GraphTimer, WorkloadTimer, survives
+from leapgen.tune.workers import build
 
 CHECKED = ("step", "flush", "load_state", "materialize")
 """Kernels that every check and workload runs; the oracle's takes all."""
@@ -26,6 +29,7 @@ class DeviceBench(Compiled):
     own, and are gone when a check or a timer ends."""
 
     subject: Subject | None = None
+    _built: Once = field(default_factory=Once, init=False)
     _inputs: dict[Shape, workload.Inputs] = field(default_factory=dict, init=False)
 
     @property
@@ -94,7 +98,17 @@ class DeviceBench(Compiled):
         pool = self.module.allocate(1, s.H, s.HV, s.K, s.V, s.P, s.R, self._place)
 
         def one(job: tuple[Module, str]) -> None:
-            job[0].kernel(job[1], pool)
+            module, kernel = job
+            path = inspect.getsourcefile(module.kernels[kernel].build)
+            if self._place.startswith("cuda") and path is not None:
+                config = dict(module.config(kernel, pool.shape))
+                self._built.get(
+                    key_of(kernel=kernel, shape=vars(shape), config=config),
+                    lambda: self.workers.call(
+                        build, Path(path), kernel, shape, config, self.target
+                    ),
+                )
+            module.kernel(kernel, pool)
 
         jobs = [(module, kernel) for module in (candidate, self.module) for kernel in kernels]
         try:
