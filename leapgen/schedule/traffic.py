@@ -150,7 +150,7 @@ class _Counter:
                 yield from self.stored("read")
                 yield from self.records(cursor, "read")
                 yield from map(self._input, self.plan.window.recurrence.inputs)
-                yield from self.records(1, "write")
+                yield from self.records(1, "write", once=True)
                 yield from self.control(("cursor",), "write")
                 yield self._dense("out", "output", "write", self._output_bytes())
             case "flush":
@@ -173,7 +173,7 @@ class _Counter:
                 for way in ("read", "write"):
                     yield from self.control(("cursor", "phase"), way)
                     yield from self.stored(way)
-                    yield from self.records(cursor, way)
+                    yield from self.records(cursor, way, once=True)
             case "reset":
                 yield from self.stored("write")
                 yield from self.control(("cursor", "phase"), "write")
@@ -184,14 +184,17 @@ class _Counter:
             if b.role in ("payload", "scale", "compensator"):
                 yield self._dense(b.name, "state", way, b.tile_bytes(self.shape))
 
-    def records(self, tokens: int, way: str) -> Iterable[Line]:
-        """Records of the first tokens of a window; one append when writing a step's."""
+    def records(self, tokens: int, way: str, once: bool = False) -> Iterable[Line]:
+        """Records of so many tokens of a window.
+
+        once   one of the heads that share a record moves it; else each of them reads it
+        """
         for b in self.plan.buffers:
             if b.role == "record" and tokens:
                 size = b.tile_bytes(self.shape) / self.shape.P * tokens
                 sharing = self._sharing(b)
                 amount = self._shared(size, sharing)
-                if way == "write":  # one of the heads that share a record writes it
+                if once:
                     amount = replace(
                         amount, touched=amount.touched / sharing, asked=amount.asked / sharing
                     )
