@@ -216,13 +216,13 @@ def test_what_heads_share_is_counted_once_or_by_everybody() -> None:
     assert traffic.launch(plan, few, "step", 4).lines[1].amount.sectors == 16.0
 
 
-def test_one_head_writes_what_heads_share() -> None:
+def test_one_head_moves_what_heads_share() -> None:
     plan = plan_of("gdn")
     shape = plan.shape(128, 128, 8, 32)
-    for kernel in ("step", "copy"):
+    for kernel, way in (("step", "write"), ("copy", "write"), ("copy", "read")):
         lines = {(x.name, x.way): x.amount for x in traffic.launch(plan, shape, kernel, 1).lines}
-        written = lines["record_key", "write"]
-        assert (written.distinct, written.touched, written.asked) == (64.0, 64.0, 64.0)
+        moved = lines["record_key", way]
+        assert (moved.distinct, moved.touched, moved.asked) == (64.0, 64.0, 64.0)
 
 
 def test_sectors_are_never_fewer_than_bytes_nor_more_than_touched() -> None:
