@@ -47,6 +47,7 @@ class Arch:
     registers           32-bit registers of one SM
     threads_sm          resident threads of one SM
     blocks_sm           resident blocks of one SM
+    multiprocessors     SMs of the row's common data-centre or workstation product
     async_copy          cp.async from global to shared memory
     bulk_copy           1-D bulk copies with a memory barrier
     int8_mma            warp-level m16n8k32 with INT8 operands
@@ -62,6 +63,7 @@ class Arch:
     registers: int
     threads_sm: int
     blocks_sm: int
+    multiprocessors: int
     async_copy: bool
     bulk_copy: bool
     int8_mma: bool
@@ -94,6 +96,7 @@ def _gpu(
     shared: int,
     threads: int,
     blocks: int,
+    multiprocessors: int,
     bulk: bool,
     devices: tuple[Device, ...],
 ) -> Arch:
@@ -108,6 +111,7 @@ def _gpu(
         registers=65536,
         threads_sm=threads,
         blocks_sm=blocks,
+        multiprocessors=multiprocessors,
         async_copy=True,
         bulk_copy=bulk,
         int8_mma=True,
@@ -115,7 +119,7 @@ def _gpu(
     )
 
 
-CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, False, False, False, ())
+CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, 1, False, False, False, ())
 
 # Bandwidths are datasheet figures unless marked measured (read-only sum over several GiB).
 ARCHES: dict[str, Arch] = {
@@ -129,6 +133,7 @@ ARCHES: dict[str, Arch] = {
             shared=164,
             threads=2048,
             blocks=32,
+            multiprocessors=108,
             bulk=False,
             devices=(
                 Device("A100 80GB", 2.039e12, False, 108, 1.41e9),
@@ -142,6 +147,7 @@ ARCHES: dict[str, Arch] = {
             shared=100,
             threads=1536,
             blocks=24,
+            multiprocessors=142,
             bulk=False,
             devices=(
                 Device("L40S", 8.64e11, False, 142, 2.52e9),
@@ -157,6 +163,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=132,
             bulk=True,
             devices=(
                 Device("H200", 4.40e12, True, 132, 1.755e9),
@@ -172,6 +179,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=148,
             bulk=True,
             devices=(
                 Device("B200", 8.0e12, False, 148, 1.85e9),
@@ -185,6 +193,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=148,
             bulk=True,
             devices=(Device("B300", 8.0e12, False), Device("GB300", 8.0e12, False)),
         ),
@@ -195,6 +204,7 @@ ARCHES: dict[str, Arch] = {
             shared=100,
             threads=1536,
             blocks=24,
+            multiprocessors=188,
             bulk=True,
             devices=(
                 Device("RTX PRO 6000", 1.792e12, False, 188, 2.617e9),
