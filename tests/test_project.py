@@ -27,6 +27,7 @@ LAYERS = (
     {"emit", "oracle"},
     {"runtime"},
     {"tune", "report", "study", "integrations"},
+    {"bench"},
     {"cli"},
     {"__main__"},
 )

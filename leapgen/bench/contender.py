@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from leapgen import pipeline
 from leapgen.bench.muted import Muted, mutable
@@ -18,6 +18,15 @@ from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
 KERNELS = ("step", "flush", "load_state", "materialize", "copy", "reset")
+
+
+class Sizes(TypedDict):
+    """Keywords of the module's calls that take a shape."""
+
+    H: int
+    HV: int
+    K: int
+    V: int
 
 
 @dataclass(frozen=True)
@@ -41,9 +50,9 @@ class Contender:
         """The format's name."""
         return self.plan.format.name
 
-    def sizes(self, H: int, HV: int) -> dict[str, int]:
-        """Keywords of the module's calls that take a shape."""
-        return {"H": H, "HV": HV, "K": self.spec.K, "V": self.spec.V}
+    def sizes(self, H: int, HV: int) -> Sizes:
+        """See Sizes; channels are the spec's."""
+        return Sizes(H=H, HV=HV, K=self.spec.K, V=self.spec.V)
 
     def shape(self, H: int, HV: int) -> buffers.Shape:
         """As the plan counts. The window and the compensators are the module's own."""
@@ -72,7 +81,8 @@ def contender(
     """
     need_compiler()
     chain = pipeline.compile(spec, arch, picks, format)
-    module, backend = mutable(load(spec, arch=arch, format=format, **dict(picks or {})))
+    chosen: dict[str, Any] = dict(picks or {})
+    module, backend = mutable(load(spec, arch=arch, format=format, **chosen))
     file = Path(module.kernels["step"].build.__code__.co_filename)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     return Contender(chain.spec, chain.plan, module, backend, chain.source.path, digest)

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import torch
 
+from leapgen.bench import counts
 from leapgen.bench.ours import Ours, View
 from leapgen.bench.results import Operation, Position
 from leapgen.bench.timing import Timer, Timing
 from leapgen.integrations.peers import Case, Session
-from leapgen.schedule import buffers, traffic
-from leapgen.schedule.plan import Plan
 
 LAUNCHES = 16
 """Least number of launches in one sample: what a replay costs by itself is shared by them."""
@@ -140,15 +139,9 @@ def operations(timer: Timer, ours: Ours, repeats: int) -> list[Operation]:
             s.H,
             s.HV,
             time(name),
-            operation_bytes(contender.plan, shape, name, case.rows),
+            counts.operation(contender.plan, shape, name, case.rows).total,
         )
         for name in OPERATIONS
     ]
     ours.restore()
     return found
-
-
-def operation_bytes(plan: Plan, shape: buffers.Shape, name: str, rows: int) -> float:
-    """Counted bytes of a call over all rows and heads, at mixed cursors."""
-    each = (traffic.launch(plan, shape, name, c, rows).total() for c in range(shape.P))
-    return sum(a.distinct for a in each) / shape.P * rows * shape.HV

@@ -71,7 +71,7 @@ class GraphTimer:
     def sample(self, prepare: Work, body: Work, repeats: int) -> list[float]:
         """See Timer."""
         graph = self._capture(prepare, body)
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, stop = _event(), _event()
         found = []
         for repeat in range(repeats + 1):  # the first replay uploads the graph
             prepare()
@@ -86,7 +86,8 @@ class GraphTimer:
         return found
 
     def _capture(self, prepare: Work, body: Work) -> torch.cuda.CUDAGraph:
-        stream, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         prepare()
         torch.cuda.synchronize(self.device)
         with torch.cuda.stream(stream):
@@ -101,6 +102,10 @@ class GraphTimer:
                 graph.capture_end()
         torch.cuda.synchronize(self.device)
         return graph
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def timer_for(device: torch.device) -> Timer:

@@ -101,6 +101,17 @@ PEERS: tuple[Peer, ...] = (
 )
 
 
+def failures() -> tuple[type[Exception], ...]:
+    """What a peer may raise while it compiles or runs; Triton has errors of its own."""
+    found: list[type[Exception]] = [RuntimeError, ValueError, TypeError, AssertionError]
+    for module in ("triton.compiler.errors", "triton.runtime.errors"):
+        try:
+            found.append(importlib.import_module(module).TritonError)
+        except (ImportError, AttributeError):
+            continue
+    return tuple(found)
+
+
 def peer_named(name: str) -> Peer:
     """The peer of a name. Errors: LeapgenError naming the known, or why an import failed."""
     for peer in PEERS:
