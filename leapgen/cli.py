@@ -16,6 +16,7 @@ from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 
+from leapgen.bench.options import bench
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
 
 app = typer.Typer(
@@ -72,6 +73,16 @@ def reported(command: Callable[P, Exit]) -> Callable[P, None]:
         except LeapgenError as error:
             _fail(f"error: {error}", Exit.DIAGNOSTICS)
         raise typer.Exit(code)
+
+    return run
+
+
+def judged(command: Callable[P, bool]) -> Callable[P, Exit]:
+    """For commands of other files, which only say whether all was right."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Exit:
+        return Exit.FINE if command(*args, **kwargs) else Exit.FAILED
 
     return run
 
@@ -204,6 +215,9 @@ def verify(
     else:
         typer.echo("\n\n".join(report.text(result) for result in results))
     return Exit.FINE if all(result.ok for result in results) else Exit.FAILED
+
+
+app.command(name="bench")(reported(judged(bench)))
 
 
 @app.command(name="list")

@@ -50,6 +50,12 @@ class Contender:
         """The format's name."""
         return self.plan.format.name
 
+    @property
+    def windowed(self) -> bool:
+        """Whether there is a window to stand in at all."""
+        cursors = any(b.name == "cursor" for b in self.module.buffers)
+        return self.module.defaults["P"] > 1 and cursors
+
     def sizes(self, H: int, HV: int) -> Sizes:
         """See Sizes; channels are the spec's."""
         return Sizes(H=H, HV=HV, K=self.spec.K, V=self.spec.V)

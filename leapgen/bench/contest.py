@@ -19,7 +19,7 @@ from leapgen.integrations.peers import Case, Peer, failures
 from leapgen.schedule.arch import Arch
 
 Say = Callable[[str], None]
-Note = Callable[[Record], None]
+Note = Callable[[Record, Report], None]
 
 NEEDED = ("step", "flush", "load_state")
 """Kernels of a module whose rarer calls are not timed."""
@@ -50,7 +50,7 @@ class Contest:
     """One spec on one device; adds to the report what it finds.
 
     say   told what is being done
-    note  given each record as it is found
+    note  given each record as it is found, and the report
     """
 
     scope: Scope
@@ -97,7 +97,8 @@ class Contest:
         if reason:
             self.report.absent.append(Absent(subject.spec.name, peer.name, reason))
         else:
-            self.report.environment["versions"][peer.name] = peer.version()
+            package, _, version = peer.version().rpartition(" ")
+            self.report.environment["versions"][package] = version
         return not reason
 
     def _compile(self, subject: Contender, others: list[Contender]) -> None:
@@ -123,7 +124,7 @@ class Contest:
 
     def _add(self, record: Record) -> None:
         self.report.records.append(record)
-        self.note(record)
+        self.note(record, self.report)
 
     def _ours(self, ours: Contender, case: Case, role: str) -> None:
         shape, repeats = case.shape, self.scope.repeats

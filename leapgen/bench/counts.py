@@ -38,7 +38,9 @@ def step_mean(plan: Plan, shape: Shape, rows: int) -> Bytes:
 
 
 def operation(plan: Plan, shape: Shape, name: str, rows: int) -> Bytes:
-    """A call at mixed cursors."""
+    """A call at mixed cursors; a flush at full windows."""
+    if name == "flush":
+        return kernel(plan, shape, name, shape.P, rows)
     return _mean(plan, shape, name, rows)
 
 

@@ -14,7 +14,7 @@ from leapgen.integrations.peers import Case, Session
 
 LAUNCHES = 16
 """Least number of launches in one sample: what a replay costs by itself is shared by them."""
-OPERATIONS = ("load_state", "copy", "materialize", "reset")
+OPERATIONS = ("flush", "load_state", "copy", "materialize", "reset")
 
 
 def tokens(timer: Timer, session: Session, case: Case, repeats: int) -> Timing:
@@ -104,13 +104,20 @@ def _reset(views: Iterable[View]) -> None:
 
 
 def operations(timer: Timer, ours: Ours, repeats: int) -> list[Operation]:
-    """load_state, copy, materialize and reset, over all rows of every set in turn."""
+    """The rarer calls, over all rows of every set in turn; the flush is one of full windows."""
     case, module, pool = ours.case, ours.module, ours.pool
     scratch = torch.empty_like(case.states)
+    full = [ours.full() for _ in range(_copies(case))] if ours.windowed else []
 
-    def run(name: str, chosen: int) -> None:
+    def prepare() -> None:
+        ours.restore()
+        _reset(full)
+
+    def run(name: str, chosen: int, turn: int) -> None:
         slots = ours.slots[chosen]
-        if name == "load_state":
+        if name == "flush":
+            ours.flush(chosen, full[turn].pool)
+        elif name == "load_state":
             module.load_state(pool, slots, case.states[chosen], ours.positions)
         elif name == "copy":
             module.copy(pool, slots, ours.targets[chosen])
@@ -121,11 +128,11 @@ def operations(timer: Timer, ours: Ours, repeats: int) -> list[Operation]:
 
     def time(name: str) -> Timing:
         def body() -> None:
-            for _ in range(_copies(case)):
+            for turn in range(_copies(case)):
                 for chosen in range(case.sets):
-                    run(name, chosen)
+                    run(name, chosen, turn)
 
-        samples = timer.sample(ours.restore, body, repeats)
+        samples = timer.sample(prepare, body, repeats)
         return Timing.of(samples, _copies(case) * case.sets)
 
     s, contender = case.shape, ours.contender
@@ -142,6 +149,7 @@ def operations(timer: Timer, ours: Ours, repeats: int) -> list[Operation]:
             counts.operation(contender.plan, shape, name, case.rows).total,
         )
         for name in OPERATIONS
+        if name in module.kernels and (name != "flush" or full)
     ]
     ours.restore()
     return found

@@ -70,7 +70,7 @@ class Ours:
     @property
     def windowed(self) -> bool:
         """Whether there is a window to stand in at all."""
-        return self.window > 1 and "cursor" in self.pool
+        return self.contender.windowed
 
     def restore(self) -> None:
         """The pool as it was settled."""
@@ -112,6 +112,10 @@ class Ours:
     def mixed(self, token: int, phase: int = 0, after: int = 0) -> View:
         """Rows at different cursors, as they stand some tokens on; `after`: added to each."""
         return self.view(lambda rows: (rows + token) % self.window + after, phase)
+
+    def full(self) -> View:
+        """Every window full: all rows are due for a flush."""
+        return self.view(lambda rows: torch.full_like(rows, self.window))
 
     def equal(self, cursor: int) -> View:
         """All rows at one cursor."""

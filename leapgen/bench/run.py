@@ -76,7 +76,7 @@ def run(
     """Measures everything that the request names.
 
     say     told what is being done
-    note    given each record as it is found
+    note    given each record as it is found, and the report
     path    where the report is saved after every configuration, so that a run cut short leaves
             what it has
     timer   in place of the device's

@@ -87,7 +87,7 @@ class Peer(Protocol):
         """Why it cannot run this recurrence here; empty if it can."""
 
     def version(self) -> str:
-        """Of the package, as installed."""
+        """Package and version, as installed: `name 1.2.3`."""
 
     def open(self, case: Case) -> Session:
         """Tensors in the peer's own layout, ready to run."""

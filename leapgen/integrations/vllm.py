@@ -43,7 +43,7 @@ class PackedDecode:
         try:
             return f"vllm {metadata.version('vllm')}"
         except metadata.PackageNotFoundError:
-            return "vllm, version unknown"
+            return "vllm unknown"
 
     def lacks(self, recurrence: str, picks: tuple[str, ...]) -> str:
         """Why it cannot run here."""
