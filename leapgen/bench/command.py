@@ -12,7 +12,7 @@ import torch
 
 from leapgen.bench import dram, environment, results, text
 from leapgen.bench.contender import contender
-from leapgen.bench.results import Record, Report
+from leapgen.bench.results import Report
 from leapgen.bench.run import Request, figure7, run
 from leapgen.diagnostics import LeapgenError, MissingTool
 from leapgen.files import write_atomic

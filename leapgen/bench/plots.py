@@ -61,7 +61,7 @@ def _fill(figure: Any, report: Report, records: Sequence[Record]) -> None:
     specs = list(dict.fromkeys(r.spec for r in records))
     figure.set_size_inches(0.6 + 6.0 * len(specs), 8.6)
     axes = figure.subplots(2, len(specs), squeeze=False)
-    titles = [t for t in dict.fromkeys(r.title for r in records if r.role != "subject")]
+    titles = list(dict.fromkeys(r.title for r in records if r.role != "subject"))
     looks = {t: (OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)]) for i, t in enumerate(titles)}
     for column, spec in enumerate(specs):
         mine = [r for r in records if r.spec == spec]

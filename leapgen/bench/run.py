@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,14 +49,14 @@ class Request:
     @property
     def command(self) -> str:
         """The command line that asks for the same; files it writes are left out."""
-        words = ["leapgen bench", *(Path(s).stem for s in self.specs)]
+        words = ["leapgen", "bench", *(Path(s).stem for s in self.specs)]
         words += ["--against", ",".join(self.against) or "none"]
         words += ["--batch", ",".join(map(str, self.batches))]
         words += ["--heads", ";".join(f"{h},{hv}" for h, hv in self.heads)]
         words += ["--format", self.format] if self.format else []
-        words += [f"--pick {c}={a}" for c, a in self.picks.items()]
+        words += [word for c, a in self.picks.items() for word in ("--pick", f"{c}={a}")]
         words += ["--repeats", str(self.repeats)]
-        return " ".join(words + ([] if self.details else ["--brief"]))
+        return shlex.join(words + ([] if self.details else ["--brief"]))
 
 
 def figure7(request: Request) -> Request:
@@ -88,7 +89,7 @@ def run(
     opponents = _opponents(request.against)
     say("measuring the ceilings")
     report = Report(
-        environment.describe(device, arch, request.command),
+        {**environment.describe(device, arch, request.command), "picks": dict(request.picks)},
         ceilings(timer, device, request.repeats),
     )
     scope = Scope(request.batches, request.heads, request.repeats, request.details)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import median
 from typing import Protocol
 
@@ -52,42 +53,62 @@ class WallTimer:
         return found
 
 
-COOLING = 8
-"""Writes of the scratch buffer before a replay: they fill the cache with other data, and keep the
-GPU busy until the whole replay is queued, so that the host's launch time is not measured."""
+COOLING = 4
+"""Least number of reads of the scratch buffer before a replay."""
+FASTEST = 8e12
+"""Bytes per second that no present device reads faster."""
 
 
 @dataclass
 class GraphTimer:
-    """CUDA graphs: the body is captured once and replayed between two events."""
+    """CUDA graphs: the body is captured once and replayed between two events.
+
+    Before each replay a buffer larger than the cache is read, so that the cache holds neither the
+    body's data nor anything that must be written back; and as often as it takes to keep the GPU
+    busy until the host has queued the whole replay, so that its time is not measured.
+    """
 
     device: torch.device
-    scratch: torch.Tensor = field(init=False, repr=False)
+    _scratch: torch.Tensor = field(init=False, repr=False)
+    _stream: torch.cuda.Stream = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         cache = torch.cuda.get_device_properties(self.device).L2_cache_size
-        self.scratch = torch.empty(2 * cache, dtype=torch.uint8, device=self.device)
+        self._scratch = torch.ones(cache // 2, dtype=torch.float32, device=self.device)
+        self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     def sample(self, prepare: Work, body: Work, repeats: int) -> list[float]:
         """See Timer."""
         graph = self._capture(prepare, body)
+        queued = self._queue(prepare, graph)
+        reads = max(COOLING, ceil(2 * queued * FASTEST / self._scratch.nbytes))
         start, stop = _event(), _event()
         found = []
-        for repeat in range(repeats + 1):  # the first replay uploads the graph
+        for _ in range(repeats):
             prepare()
-            for _ in range(COOLING):
-                self.scratch.zero_()
+            for _ in range(reads):
+                self._scratch.sum()
             start.record()
             graph.replay()
             stop.record()
             torch.cuda.synchronize(self.device)
-            if repeat:
-                found.append(start.elapsed_time(stop) * 1e3)
+            found.append(start.elapsed_time(stop) * 1e3)
         return found
 
+    def _queue(self, prepare: Work, graph: torch.cuda.CUDAGraph) -> float:
+        """Seconds that the host needs to queue a replay; the first one uploads the graph."""
+        taken = 0.0
+        for _ in range(2):
+            prepare()
+            torch.cuda.synchronize(self.device)
+            begin = time.perf_counter()
+            graph.replay()
+            taken = time.perf_counter() - begin
+            torch.cuda.synchronize(self.device)
+        return taken
+
     def _capture(self, prepare: Work, body: Work) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        graph, stream = torch.cuda.CUDAGraph(), self._stream
         prepare()
         torch.cuda.synchronize(self.device)
         with torch.cuda.stream(stream):
