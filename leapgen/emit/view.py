@@ -87,6 +87,7 @@ class View:
     shared_key      record keys belong to key heads: one value head of a group writes them
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
     layout          text of the payload's index maps; fragment: some shapes have fragment order
+    bulk            1-D bulk copies with a memory barrier exist
     constants       (name, number) of the quantizer's constants
     """
 
@@ -131,6 +132,7 @@ class View:
     layout: str
     layout_name: str
     fragment: bool
+    bulk: bool
     constants: tuple[tuple[str, str], ...]
 
     @property

@@ -35,7 +35,10 @@ STREAM = 256  # tokens drawn at once
 
 @dataclass(frozen=True)
 class Recipe:
-    """A module: spec, picks, state options, arch. GPU archs run in the emulator."""
+    """A module: spec, picks, state options, arch.
+
+    GPU archs run in the emulator, unless torch's default device is a GPU.
+    """
 
     spec: str
     picks: tuple[tuple[str, str], ...] = ()
@@ -49,7 +52,7 @@ class Recipe:
 
 
 @functools.cache
-def module_of(recipe: Recipe, cache: Path) -> Module:
+def module_of(recipe: Recipe, cache: Path, device: str) -> Module:
     """Generated now, whatever generated/ holds."""
     module = leapgen.load(
         recipe.spec,
@@ -59,7 +62,8 @@ def module_of(recipe: Recipe, cache: Path) -> Module:
         cache=cache,
         **dict(recipe.picks),
     )
-    return module if recipe.arch == "cpu" else module.with_backend(Emulator())
+    emulated = recipe.arch != "cpu" and device == "cpu"
+    return module.with_backend(Emulator()) if emulated else module
 
 
 def ints(*values: int) -> torch.Tensor:
@@ -96,7 +100,7 @@ def shaken(tensor: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    return tensor.detach().to(torch.float64).numpy()
+    return tensor.detach().to(torch.float64).cpu().numpy()
 
 
 @dataclass
@@ -119,7 +123,8 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.spec = self.recipe.load_spec()
-        self.module = module_of(self.recipe, self.cache)
+        device = torch.get_default_device().type
+        self.module = module_of(self.recipe, self.cache, device)
         sizes = {"H": H, "HV": HV, "K": self.K, "V": self.V, "window": self.window}
         if self.compensators is not None:
             sizes["compensators"] = self.compensators
@@ -205,7 +210,7 @@ class Lab:
         limit = self.bounds(touched)["output"]
         gap = distance(numpy(out[active]), want)
         assert (gap <= limit[:, None]).all(), f"output off by {gap.max():.2e} > {limit.min():.2e}"
-        flushed = (self.pool.cursor[touched] <= before).all(dim=1).numpy()
+        flushed = (self.pool.cursor[touched] <= before).all(dim=1).cpu().numpy()
         self.roundings[touched] += flushed
         return out
 
@@ -240,7 +245,11 @@ class Lab:
         """Every byte of the pool's buffers, gaps included; those of these slots are zero."""
         out = {}
         for name, tensor in self.pool.items():
-            raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).clone()
+            raw = (
+                torch.empty(0, dtype=torch.uint8, device=tensor.device)
+                .set_(tensor.untyped_storage())
+                .clone()
+            )
             view = raw.view(tensor.dtype)
             view = view.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             view[list(slots)] = 0

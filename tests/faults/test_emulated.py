@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from lab import HV, MATRIX, PLAIN, WINDOW, Lab, ints, numpy
+from lab import MATRIX, PLAIN, WINDOW, Lab, ints, numpy
 from test_extremes import KINDS, states
 from test_rows import everywhere
 from test_stale_records import poison_beyond_cursor
@@ -16,32 +16,39 @@ from test_windows import act
 from leapgen.oracle.tolerance import distance
 
 Make = Callable[..., Lab]
-ARCH = "sm90"
+
+
+@pytest.fixture
+def arch() -> str:
+    """Of the modules that are tested; test_device.py puts the present GPU's here."""
+    return "sm90"
+
+
 each_path = pytest.mark.parametrize("dims", [PLAIN, MATRIX])
 each_spec = pytest.mark.parametrize("spec", ["gdn", "kda"])
 
 
 @each_path
-def test_which_path_is_taken(make_lab: Make, dims: tuple[int, int]) -> None:
-    lab = make_lab("gdn", dims, arch=ARCH)
-    plain = make_lab("gdn", dims).module.layout.order(lab.pool.shape)
-    order = lab.module.layout.order(lab.pool.shape)
-    assert torch.equal(order.flatten().sort().values, torch.arange(dims[0] * dims[1]))
-    assert torch.equal(order, plain) == (dims == PLAIN)
+def test_which_path_is_taken(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
+    lab = make_lab("gdn", dims, arch=arch)
+    order = lab.module.layout.order(lab.pool.shape).numpy()
+    plain = np.arange(order.size).reshape(order.shape[::-1]).T
+    assert np.array_equal(np.sort(order, axis=None), np.arange(order.size))
+    assert np.array_equal(order, plain) == (dims == PLAIN)
 
 
 @each_path
 @each_spec
-def test_random_calls(make_lab: Make, spec: str, dims: tuple[int, int]) -> None:
+def test_random_calls(make_lab: Make, arch: str, spec: str, dims: tuple[int, int]) -> None:
     """Modes in random order over stale records, each checked, with odd input views."""
-    lab = make_lab(spec, dims, arch=ARCH, seed=7)
+    lab = make_lab(spec, dims, arch=arch, seed=7)
     rng = np.random.default_rng(7)
     lab.reset(*range(lab.slots))
     position = np.zeros(lab.slots, int)
     for _ in range(120):
         poison_beyond_cursor(lab)
         act(lab, rng, position)
-        assert ((lab.pool.phase + lab.pool.cursor).numpy() == position[:, None]).all()
+        assert (numpy(lab.pool.phase + lab.pool.cursor) == position[:, None]).all()
     for _ in range(WINDOW):
         lab.step([1, 3])
     lab.check_state(*range(lab.slots))
@@ -49,8 +56,10 @@ def test_random_calls(make_lab: Make, spec: str, dims: tuple[int, int]) -> None:
 
 @each_path
 @each_spec
-def test_rows_that_are_not_active(make_lab: Make, spec: str, dims: tuple[int, int]) -> None:
-    lab = make_lab(spec, dims, arch=ARCH)
+def test_rows_that_are_not_active(
+    make_lab: Make, arch: str, spec: str, dims: tuple[int, int]
+) -> None:
+    lab = make_lab(spec, dims, arch=arch)
     lab.reset(*range(5))
     for slots, first_slot in ((ints(-1, -7), 0), (ints(0, -1, 1), 2), (ints(5, 2**31 - 1), 0)):
         with lab.untouched([]):
@@ -66,8 +75,8 @@ def test_rows_that_are_not_active(make_lab: Make, spec: str, dims: tuple[int, in
 
 @each_path
 @each_spec
-def test_extreme_states(make_lab: Make, spec: str, dims: tuple[int, int]) -> None:
-    lab = make_lab(spec, dims, arch=ARCH)
+def test_extreme_states(make_lab: Make, arch: str, spec: str, dims: tuple[int, int]) -> None:
+    lab = make_lab(spec, dims, arch=arch)
     for kind in KINDS:
         lab.load([2], states(kind, *dims), position=WINDOW - 2)
         found = numpy(lab.module.materialize(lab.pool, ints(2), layout="KV"))
@@ -81,44 +90,26 @@ def test_extreme_states(make_lab: Make, spec: str, dims: tuple[int, int]) -> Non
 @each_path
 @each_spec
 def test_pools_of_two_archs_exchange_slots(
-    make_lab: Make, spec: str, dims: tuple[int, int]
+    make_lab: Make, arch: str, spec: str, dims: tuple[int, int]
 ) -> None:
     """Export and import go from one payload order to the other and back, bit for bit."""
-    gpu, cpu = make_lab(spec, dims, arch=ARCH), make_lab(spec, dims)
+    gpu = make_lab(spec, dims, arch=arch)
     gpu.load([1, 4], gpu.random_states(2), position=5)
     for _ in range(3):
         gpu.step([4, 1])
     data = gpu.module.export(gpu.pool, ints(4, 1))
-    with cpu.untouched([0, 2]):
-        cpu.module.import_(cpu.pool, ints(0, 2), data)
-    back = cpu.module.export(cpu.pool, ints(0, 2))
-    assert back.pop("header") == data["header"]
+    with torch.device("cpu"):
+        cpu = make_lab(spec, dims)
+        with cpu.untouched([0, 2]):
+            cpu.module.import_(cpu.pool, ints(0, 2), data)
+        back = cpu.module.export(cpu.pool, ints(0, 2))
+        found = [numpy(cpu.module.materialize(cpu.pool, ints(0, 2)))]
+    assert back["header"] == data["header"]
     for name, values in back.items():
-        assert torch.equal(values, data[name]), name
+        assert name == "header" or torch.equal(values, data[name].cpu()), name
     with gpu.untouched([3, 0]):
-        gpu.module.import_(gpu.pool, ints(3, 0), {**back, "header": data["header"]})
-    states = [
-        numpy(lab.module.materialize(lab.pool, ints(*slots)))
-        for lab, slots in ((gpu, (4, 1)), (gpu, (3, 0)), (cpu, (0, 2)))
-    ]
-    assert np.array_equal(states[0], states[1])
-    assert (distance(states[2], states[0], axes=2) < 1e-5).all()
-
-
-@pytest.mark.parametrize("seed", [0, 5])
-def test_thread_order_does_not_matter(make_lab: Make, seed: int) -> None:
-    """Blocks and threads in another order (a race check): the same bits, flushes included."""
-    from leapgen.runtime.emulated import Emulator
-
-    labs = [make_lab("gdn", MATRIX, arch=ARCH) for _ in range(2)]
-    labs[1].module = labs[1].module.with_backend(Emulator(seed=seed))
-    given = labs[0].random_states(2)
-    for lab in labs:
-        lab.load([0, 3], given, position=WINDOW - 3)
-    for _ in range(4):
-        tokens = labs[0].inputs(2)
-        assert torch.equal(*(lab.step([3, 0], tokens) for lab in labs))
-    exports = [lab.module.export(lab.pool, ints(0, 3)) for lab in labs]
-    for name, values in exports[0].items():
-        assert name == "header" or torch.equal(values, exports[1][name]), name
-    assert values.shape[1] == HV
+        gpu.module.import_(gpu.pool, ints(3, 0), back)
+    for slots in ((4, 1), (3, 0)):
+        found.append(numpy(gpu.module.materialize(gpu.pool, ints(*slots))))
+    assert np.array_equal(found[1], found[2])
+    assert (distance(found[0], found[1], axes=2) < 1e-5).all()
