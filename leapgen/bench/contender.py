@@ -51,10 +51,14 @@ class Contender:
         return self.plan.format.name
 
     @property
+    def records(self) -> bool:
+        """Whether tokens are recorded; otherwise each one rewrites the state."""
+        return self.plan.buffer("cursor") is not None
+
+    @property
     def windowed(self) -> bool:
-        """Whether there is a window to stand in at all."""
-        cursors = any(b.name == "cursor" for b in self.module.buffers)
-        return self.module.defaults["P"] > 1 and cursors
+        """Whether there is more than one place in a window."""
+        return self.records and self.module.defaults["P"] > 1
 
     def sizes(self, H: int, HV: int) -> Sizes:
         """See Sizes; channels are the spec's."""

@@ -23,8 +23,11 @@ class Bytes:
 
 
 def token(plan: Plan, shape: Shape, rows: int) -> Bytes:
-    """Mean of a token, its share of the window's flush included."""
-    step, full = step_mean(plan, shape, rows), kernel(plan, shape, "flush", shape.P, rows)
+    """Mean of a token, its share of the window's flush included where there are windows."""
+    step = step_mean(plan, shape, rows)
+    if plan.buffer("cursor") is None:
+        return step
+    full = kernel(plan, shape, "flush", shape.P, rows)
     idle, share = _scaled(traffic.idle_flush(plan, shape), shape, rows), 1 / shape.P
     return Bytes(
         step.read + full.read * share + idle.read * (1 - share),

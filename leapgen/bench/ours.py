@@ -59,17 +59,17 @@ class Ours:
 
     def _settle(self) -> None:
         """Start states at mixed phases; then two windows, so that cursors are mixed too and every
-        record has been written."""
+        record has been written. Without records, the start states as they are."""
         for slots, states in zip(self.slots, self.case.states, strict=True):
             self.module.load_state(self.pool, slots, states, self.positions)
-        for token in range(2 * self.window):
+        for token in range(2 * self.window if self.contender.records else 0):
             for chosen in range(self.case.sets):
                 self.step(chosen, token)
         self._start = {name: tensor.clone() for name, tensor in self.pool.items()}
 
     @property
     def windowed(self) -> bool:
-        """Whether there is a window to stand in at all."""
+        """Whether there is more than one place in a window."""
         return self.contender.windowed
 
     def restore(self) -> None:
