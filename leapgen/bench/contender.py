@@ -10,10 +10,11 @@ from typing import Any, TypedDict
 
 from leapgen import pipeline
 from leapgen.bench.muted import Muted, mutable
-from leapgen.report.subjects import need_compiler
+from leapgen.report.subjects import need_compiler, prepare
 from leapgen.runtime.host import Module
 from leapgen.runtime.module import load
 from leapgen.schedule import buffers
+from leapgen.schedule.arch import arch_named
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -89,7 +90,8 @@ def contender(
 
     Errors: Diagnostics, LeapgenError for unknown names, MissingTool.
     """
-    need_compiler()
+    need_compiler(arch_named(arch))
+    prepare()
     chain = pipeline.compile(spec, arch, picks, format)
     chosen: dict[str, Any] = dict(picks or {})
     module, backend = mutable(load(spec, arch=arch, format=format, **chosen))

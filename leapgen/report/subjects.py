@@ -48,13 +48,6 @@ def subject(source: Source, arch: str) -> Subject:
     return Subject(module.with_backend(Emulator()), row, "emulated", "cpu")
 
 
-def need_compiler() -> None:
-    """Makes sure that kernels can be compiled, and keeps TileLang quiet. Errors: MissingTool."""
-    _need("g++", "install a C++17 compiler (Debian: apt-get install g++)")
-    _need_tilelang()
-    _hush()
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Tensors of a verification are small: torch's threads cost more than they bring (measured on
