@@ -13,7 +13,7 @@ import torch
 from leapgen.bench import dram, environment, results, text
 from leapgen.bench.contender import contender
 from leapgen.bench.results import Report
-from leapgen.bench.run import Request, figure7, run
+from leapgen.bench.run import HEADS, Request, figure7, run
 from leapgen.diagnostics import LeapgenError, MissingTool
 from leapgen.files import write_atomic
 from leapgen.runtime.module import present_arch
@@ -153,6 +153,7 @@ def _default_file(request: Request, options: Options) -> Path:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     name = "figure7" if options.figure7 else "-".join(Path(s).stem for s in request.specs)
     words = [name, *([request.format] if request.format else []), *request.picks.values()]
+    words += [f"h{H}-{HV}" for H, HV in request.heads] if request.heads != HEADS else []
     words += ["dram"] if options.dram else []
     folder = environment.folder(device, _arch(request))
     return Path("tuning") / folder / "bench" / f"{'-'.join(words)}.json"

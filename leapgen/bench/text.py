@@ -11,7 +11,7 @@ CONTENDERS = (
     "rows",
     "contender",
     "us a token",
-    "over the first",
+    "times the first",
     "step alone",
     "exposed flush",
     "TB/s",
@@ -28,7 +28,7 @@ def line(record: Record, report: Report) -> str:
     parts = [
         f"{record.spec} {record.H},{record.HV} heads, {record.rows:>3} rows",
         f"{record.title}: {_us(record.token.median)} us",
-        f"{record.rate / 1e12:.2f} TB/s ({_share(record, report)})",
+        f"{_tb(record.rate)} TB/s ({_share(record, report)})",
     ]
     if record.step is not None and record.exposed is not None:
         parts.append(f"step {_us(record.step.median)} us, flush +{100 * record.exposed:.1f}%")
@@ -45,8 +45,8 @@ def markdown(report: Report) -> str:
     parts = [
         f"**{env['device']}**{driver}, {versions}, {env['date']}",
         f"`{env['command']}`",
-        f"Ceilings of this run ({top.bytes >> 20} MiB): {top.read / 1e12:.2f} TB/s read only, "
-        f"{top.in_place / 1e12:.2f} TB/s in place. Kernels that write more than a quarter of their "
+        f"Ceilings of this run ({top.bytes >> 20} MiB): {_tb(top.read)} TB/s read only, "
+        f"{_tb(top.in_place)} TB/s in place. Kernels that write more than a quarter of their "
         "bytes are held against the second. Bytes are counted, each once; times are medians over "
         "whole windows of tokens, flushes included.",
     ]
@@ -85,7 +85,7 @@ def _contender(record: Record, report: Report) -> Sequence[str]:
         over,
         "-" if record.step is None else _us(record.step.median),
         "-" if record.exposed is None else f"{100 * record.exposed:.1f}%",
-        f"{record.rate / 1e12:.2f}",
+        _tb(record.rate),
         _share(record, report),
         _step_share(record, report),
         f"{record.error:.1e}",
@@ -110,7 +110,12 @@ def _places(record: Record) -> Sequence[str]:
 def _call(call: Operation, report: Report) -> Sequence[str]:
     rate = call.bytes / call.time.median * 1e6
     share = f"{100 * rate / report.ceilings.in_place:.0f}%"
-    return (str(call.rows), call.name, _us(call.time.median), f"{rate / 1e12:.2f}", share)
+    return (str(call.rows), call.name, _us(call.time.median), _tb(rate), share)
+
+
+def _tb(rate: float) -> str:
+    """Bytes a second in TB/s; a CPU's with more decimals."""
+    return f"{rate / 1e12:.2f}" if rate > 1e11 else f"{rate / 1e12:.4f}"
 
 
 def _us(value: float) -> str:

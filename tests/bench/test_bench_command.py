@@ -99,4 +99,4 @@ def test_default_file(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gdn", "specs/kda.yaml"), "all", "1", "1,1", None, {}, "sm90", 1, False, False, True
     )
     path = command._default_file(options.request(), options)
-    assert path.as_posix() == "tuning/h200/bench/gdn-kda-dram.json"
+    assert path.as_posix() == "tuning/h200/bench/gdn-kda-h1-1-dram.json"
