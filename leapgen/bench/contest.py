@@ -15,6 +15,7 @@ from leapgen.bench.contender import KERNELS, Contender, contender
 from leapgen.bench.ours import Ours
 from leapgen.bench.results import Absent, Module, Record, Report
 from leapgen.bench.timing import Timer
+from leapgen.diagnostics import LeapgenError
 from leapgen.integrations.peers import Case, Peer, failures
 from leapgen.schedule.arch import Arch
 
@@ -23,6 +24,8 @@ Note = Callable[[Record, Report], None]
 
 NEEDED = ("step", "flush", "load_state")
 """Kernels of a module whose rarer calls are not timed."""
+LONGEST = 500
+"""Characters of a reason that are kept."""
 FEWEST = 3
 """Least samples of what is timed with a quarter of the repeats."""
 
@@ -74,7 +77,7 @@ class Contest:
             if name != subject.name
         ]
         peers = [peer for peer in opponents.peers if self._present(peer, subject)]
-        self._compile(subject, others)
+        others = self._compile(subject, others)
         draws = cases.Draws(subject.spec, self.device)
         for H, HV in self.scope.heads:
             for rows in self.scope.batches:
@@ -82,7 +85,7 @@ class Contest:
                 case = self._case(draws, subject, H, HV, rows)
                 self._ours(subject, case, "subject")
                 for other in others:
-                    self._ours(other, case, "format")
+                    self._other(other, case)
                 for peer in peers:
                     self._peer(peer, case, subject)
                 yield
@@ -95,14 +98,17 @@ class Contest:
         if not reason and self.device.type != "cuda":
             reason = "needs a GPU"
         if reason:
-            self.report.absent.append(Absent(subject.spec.name, peer.name, reason))
+            self._drop(subject.spec.name, peer.name, reason)
         else:
             package, _, version = peer.version().rpartition(" ")
             self.report.environment["versions"][package] = version
         return not reason
 
-    def _compile(self, subject: Contender, others: list[Contender]) -> None:
-        """All kernels that will run, side by side."""
+    def _compile(self, subject: Contender, others: list[Contender]) -> list[Contender]:
+        """All kernels that will run, side by side; the others that could be compiled.
+
+        Errors: LeapgenError, where the subject cannot.
+        """
         self.say(f"{self.spec}: compiling")
         wanted = [(subject, KERNELS if self.scope.details else NEEDED)]
         wanted += [(other, NEEDED) for other in others]
@@ -114,7 +120,18 @@ class Contest:
             for heads in self.scope.heads
         ]
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            list(workers.map(lambda job: job[0].compile(job[1], *job[2]), jobs))
+            done = [
+                (who, workers.submit(who.compile, kernel, *heads)) for who, kernel, heads in jobs
+            ]
+        failed = {who.name: str(e) for who, job in done if (e := job.exception()) is not None}
+        if subject.name in failed:
+            raise LeapgenError(failed[subject.name])
+        for name, reason in failed.items():
+            self._drop(subject.spec.name, name, reason)
+        return [other for other in others if other.name not in failed]
+
+    def _drop(self, spec: str, name: str, reason: str) -> None:
+        self.report.absent.append(Absent(spec, name, reason[:LONGEST]))
 
     def _case(self, draws: cases.Draws, subject: Contender, H: int, HV: int, rows: int) -> Case:
         sizes = subject.sizes(H, HV)
@@ -159,6 +176,14 @@ class Contest:
             self._say(case.rows, shape.H, shape.HV, "load_state, copy, materialize, reset")
             self.report.operations += measure.operations(self.timer, session, few)
 
+    def _other(self, other: Contender, case: Case) -> None:
+        """A format beside the subject's: if it fails, the run goes on."""
+        try:
+            self._ours(other, case, "format")
+        except RuntimeError as failure:
+            where = f"{case.shape.H}, {case.shape.HV} heads, {case.rows} rows"
+            self._drop(other.spec.name, other.name, f"{where}: {failure}")
+
     def _peer(self, peer: Peer, case: Case, subject: Contender) -> None:
         shape, name = case.shape, subject.spec.name
         self._say(case.rows, shape.H, shape.HV, peer.name)
@@ -168,7 +193,7 @@ class Contest:
             time = measure.tokens(self.timer, session, case, self.scope.repeats)
         except failures() as failure:
             reason = f"{shape.H}, {shape.HV} heads, {case.rows} rows: {failure}"
-            self.report.absent.append(Absent(name, peer.name, reason[:500]))
+            self._drop(name, peer.name, reason)
             return
         counted = subject.shape(shape.H, shape.HV)
         token = counts.others_token(subject.plan, counted, case.rows, peer.state_bytes)

@@ -42,7 +42,10 @@ class FusedRecurrent:
 
     def version(self) -> str:
         """Of the package that holds the kernels."""
-        return f"fla-core {metadata.version('fla-core')}"
+        try:
+            return f"fla-core {metadata.version('fla-core')}"
+        except metadata.PackageNotFoundError:
+            return "fla-core unknown"
 
     def lacks(self, recurrence: str, picks: tuple[str, ...]) -> str:
         """Why it cannot run here."""

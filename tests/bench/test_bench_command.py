@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench_fakes import made_up
 from typer.testing import CliRunner, Result
 
 from leapgen.bench import command
+from leapgen.bench.contender import Contender
+from leapgen.bench.contest import Contest
 from leapgen.bench.results import read
 from leapgen.bench.run import Request, figure7
 from leapgen.cli import Exit, app
+from leapgen.integrations.peers import Case
 
 
 def bench(*words: str) -> Result:
@@ -100,3 +104,31 @@ def test_default_file(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     path = command._default_file(options.request(), options)
     assert path.as_posix() == "tuning/h200/bench/gdn-kda-h1-1-dram.json"
+
+
+def test_a_format_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not compile, and one that does not run; the subject's result stays."""
+    compiles, runs = Contender.compile, Contest._ours
+
+    def compile(self: Contender, *arguments: Any) -> None:
+        if self.name == "fp32-window":
+            raise RuntimeError("no such instruction")
+        compiles(self, *arguments)
+
+    def ours(self: Contest, who: Contender, case: Case, role: str) -> None:
+        if role == "format":
+            raise RuntimeError("out of memory")
+        runs(self, who, case, role)
+
+    monkeypatch.setattr(Contender, "compile", compile)
+    monkeypatch.setattr(Contest, "_ours", ours)
+    words = ("--arch", "cpu", "--batch", "3", "--heads", "1,2", "--repeats", "1", "--brief")
+    file = tmp_path / "r.json"
+    result = bench("gdn", *words, "--against", "fp32-window,bf16-window", "--json", str(file))
+    assert result.exit_code == Exit.FINE, result.output
+    assert "Not measured: fp32-window on gdn, no such instruction." in result.stdout
+    assert "bf16-window on gdn, 1, 2 heads, 3 rows: out of memory." in result.stdout
+    assert len(read(file).records) == 1
+    result = bench("gdn", *words, "--format", "fp32-window", "--json", str(file))
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert "no such instruction" in result.stderr
