@@ -18,6 +18,7 @@ from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 
+from leapgen.bench.options import bench
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
 from leapgen.tune.options import tune
 
@@ -229,6 +230,7 @@ def verify(
 
 
 app.command(name="tune")(reported(judged(tune)))
+app.command(name="bench")(reported(judged(bench)))
 
 
 @app.command(name="list")

@@ -29,6 +29,7 @@ LAYERS = (
     {"runtime"},
     {"report"},
     {"tune", "study", "integrations"},
+    {"bench"},
     {"cli"},
     {"__main__"},
 )

@@ -12,6 +12,13 @@ Step = Callable[[str], None]
 
 
 @contextmanager
+def steps_and_lines(title: str) -> Iterator[tuple[Step, Step]]:
+    """As `steps`, and a function that prints a line on stderr which stays, terminal or not."""
+    with steps(title) as step:
+        yield step, lambda text: print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextmanager
 def steps(title: str) -> Iterator[Step]:
     """Yields a function that shows what is being done, with the time since the start."""
     if not sys.stderr.isatty():

@@ -1,0 +1,1 @@
+"""`leapgen bench`: what modules take, beside peers and ceilings of the same run."""
