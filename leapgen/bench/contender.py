@@ -69,18 +69,14 @@ class Contender:
         """As the plan counts. The window and the compensators are the module's own."""
         return buffers.Shape(**vars(self.module.shape(**self.sizes(H, HV))))
 
-    def config(self, kernel: str, H: int, HV: int) -> dict[str, Any]:
-        """Tuning arguments of a kernel at a shape."""
-        chosen = self.module.configs.get(kernel)
-        if chosen is None:
-            shape = self.module.shape(**self.sizes(H, HV))
-            chosen = self.module.kernels[kernel].config(*shape.builder_arguments)
-        return dict(chosen)
+    def config(self, kernel: str, H: int, HV: int, rows: int) -> dict[str, Any]:
+        """Tuning arguments of a kernel at a shape and a number of rows."""
+        return dict(self.module.config(kernel, self.module.shape(**self.sizes(H, HV)), rows))
 
-    def compile(self, kernel: str, H: int, HV: int) -> None:
-        """Compiles one kernel for a shape ahead of its first call."""
+    def compile(self, kernel: str, H: int, HV: int, rows: int) -> None:
+        """Compiles one kernel for a shape and a number of rows ahead of its first call."""
         pool = self.module.allocate(1, **self.sizes(H, HV))
-        self.module.kernel(kernel, pool)
+        self.module.kernel(kernel, pool, rows)
 
 
 def contender(

@@ -113,15 +113,16 @@ class Contest:
         wanted = [(subject, KERNELS if self.scope.details else NEEDED)]
         wanted += [(other, NEEDED) for other in others]
         jobs = [
-            (who, kernel, heads)
+            (who, kernel, heads, rows)
             for who, kernels in wanted
             for kernel in kernels
             if kernel in who.module.kernels
             for heads in self.scope.heads
+            for rows in self.scope.batches
         ]
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             done = [
-                (who, workers.submit(who.compile, kernel, *heads)) for who, kernel, heads in jobs
+                (who, workers.submit(who.compile, kernel, *heads, rows)) for who, kernel, heads, rows in jobs
             ]
         failed = {who.name: str(e) for who, job in done if (e := job.exception()) is not None}
         if subject.name in failed:
@@ -169,7 +170,7 @@ class Contest:
                 positions=measure.positions(self.timer, session, few) if details else (),
                 error=error,
                 bound=bound,
-                module=_module(ours, shape.H, shape.HV),
+                module=_module(ours, case),
             )
         )
         if details:
@@ -221,11 +222,11 @@ def _where(case: Case, ours: Contender) -> dict[str, Any]:
     return {"spec": ours.spec.name, **names, "sets": case.sets, "tokens": case.tokens}
 
 
-def _module(ours: Contender, H: int, HV: int) -> Module:
+def _module(ours: Contender, case: Case) -> Module:
     kernels = [k for k in ("step", "flush") if k in ours.module.kernels]
     return Module(
         path=ours.path,
         digest=ours.digest,
         plan=ours.module.digest,
-        configs={k: ours.config(k, H, HV) for k in kernels},
+        configs={k: ours.config(k, case.shape.H, case.shape.HV, case.rows) for k in kernels},
     )
