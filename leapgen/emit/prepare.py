@@ -14,7 +14,7 @@ from leapgen.emit import signature
 from leapgen.emit.document import document
 from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
-from leapgen.emit.view import Correction, FormatView, Read, Record, View, nth
+from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
 from leapgen.schedule.layout import can_fragment, layout_source
 from leapgen.schedule.plan import Plan
@@ -27,7 +27,8 @@ def prepare(plan: Plan, spec: Spec) -> View:
     window, arch = plan.window, plan.arch
     inputs = _inputs(plan)
     buffers = tuple(signature.buffer_view(b, arch) for b in plan.buffers)
-    program = token_program(window, inputs)
+    windowed = plan.windowed
+    program = token_program(window, inputs, windowed)
     output = signature.stored_dtype(window.recurrence.output_dtype, arch)
     return View(
         name=spec.name,
@@ -45,6 +46,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         V=spec.V,
         P=plan.default_window,
         R=plan.format.compensators,
+        windowed=windowed,
         n=plan.records_per_token,
         levels=len(window.levels),
         has_decay=bool(window.levels),
@@ -60,14 +62,15 @@ def prepare(plan: Plan, spec: Spec) -> View:
         reads=tuple(_read(r, program.axes) for r in window.reads),
         corrections=tuple(Correction(n, f) for n, f in program.corrections),
         output=program.output,
-        records=tuple(_record(n, window, program.axes) for n in range(len(window.records))),
+        records=tuple(_record(n, window, program.axes) for n in range(plan.records_per_token)),
         rebuild_payload=formula(window.rebuild.payload, program.axes),
         rebuild_record=formula(window.rebuild.record, program.axes),
         rebuild_weighted=window.rebuild.payload != 1,
+        update=_update(window),
         format=_format(plan),
         buffers=buffers,
         inputs=inputs,
-        kernels=signature.kernels(buffers, inputs, output),
+        kernels=signature.kernels(plan.kernels, buffers, inputs, output),
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
@@ -112,6 +115,13 @@ def _read(read: WindowRead, axes: Axes) -> Read:
         record_outer=formula(read.record_outer, axes),
         outer=read.record_outer != 1,
     )
+
+
+def _update(window: Window) -> Update:
+    keep = weight_name("S") if window.rebuild.payload != 1 else ""
+    corrections = (record.correction.name for record in window.records)
+    writes = tuple((weight_name(name), name) for name in corrections)
+    return Update(keep, decay_axis(window) == "K", writes)
 
 
 def _record(index: int, window: Window, axes: Axes) -> Record:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from leapgen.emit import names
 from leapgen.emit.formula import Formula
-from leapgen.emit.program import Phase
+from leapgen.emit.program import Item, Phase
 from leapgen.emit.signature import Buffer, Input, Kernel
 
 
@@ -31,6 +31,19 @@ class Read:
     record_inner: Formula
     record_outer: Formula
     outer: bool
+
+
+@dataclass(frozen=True)
+class Update:
+    """How a token that is not recorded changes the state: S <- keep * S + sum of weight u^T.
+
+    keep       name of the factor, a stored K vector or (`vector` False) a scalar; empty: one
+    writes     (stored K vector, correction) of each term
+    """
+
+    keep: str
+    vector: bool
+    writes: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,7 @@ class FormatView:
 class View:
     """See the module's docstring. Names of fields are the names in templates.
 
+    windowed        tokens are recorded; otherwise each one rewrites the state: see `update`
     n               records a token; levels: stored decays a token
     phases          the token program before its pass over the payload (program.Phase)
     k_arrays        names of all stored K vectors; v_arrays: of all V-elements
@@ -105,6 +119,7 @@ class View:
     V: int
     P: int
     R: int
+    windowed: bool
     n: int
     levels: int
     has_decay: bool
@@ -124,6 +139,7 @@ class View:
     rebuild_payload: Formula
     rebuild_record: Formula
     rebuild_weighted: bool
+    update: Update
     format: FormatView
     buffers: tuple[Buffer, ...]
     inputs: tuple[Input, ...]
@@ -149,8 +165,15 @@ class View:
         return max((len(p.sums) for p in self.phases), default=0)
 
     @property
+    def value_inputs(self) -> tuple[Item, ...]:
+        """Raw inputs along the value channels."""
+        return tuple(i for p in self.phases for i in p.values if i.load is not None)
+
+    @property
     def k_shared(self) -> tuple[str, ...]:
-        """Stored K vectors of which the records' weights use every channel."""
+        """Stored K vectors of which more than the owner of a channel uses elements."""
+        if not self.windowed:
+            return self.k_arrays
         wanted = {read.weight for read in self.reads}
         for read in self.reads:
             wanted |= {name for name, _ in read.record_inner.symbols}
@@ -184,6 +207,12 @@ class View:
         for index, level in list(enumerate(found))[-2::-1]:
             code = f"T.if_then_else({record} % {self.n} == {index}, {level}, {code})"
         return f"({first} + {code})"
+
+    def template(self, kernel: str) -> str:
+        """File of a kernel's template, without its end: in place, some kernels are other ones."""
+        direct = ("step", "materialize", "load_state") if self.gpu else ("step",)
+        end = "_direct" if kernel in direct and not self.windowed else ""
+        return f"{self.directory}/{kernel}{end}"
 
     @property
     def kernel(self) -> SimpleNamespace:

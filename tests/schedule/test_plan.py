@@ -219,7 +219,7 @@ def test_sectors_are_never_fewer_than_bytes_nor_more_than_touched() -> None:
     for name in ("gdn", "kda"):
         plan = plan_of(name)
         shape = plan.shape(24, 40, 1, 3, 5, 3)
-        for kernel in traffic.KERNELS:
+        for kernel in plan.kernels:
             for line in traffic.launch(plan, shape, kernel, 3, rows=2).lines:
                 a = line.amount
                 assert a.distinct <= a.sectors + 1e-9
