@@ -172,11 +172,12 @@ class View:
     @property
     def k_shared(self) -> tuple[str, ...]:
         """Stored K vectors of which more than the owner of a channel uses elements."""
-        if not self.windowed:
-            return self.k_arrays
         wanted = {read.weight for read in self.reads}
-        for read in self.reads:
-            wanted |= {name for name, _ in read.record_inner.symbols}
+        if self.windowed:
+            for read in self.reads:
+                wanted |= {name for name, _ in read.record_inner.symbols}
+        else:
+            wanted |= {self.update.keep, *(weight for weight, _ in self.update.writes)}
         return tuple(name for name in self.k_arrays if name in wanted)
 
     @property

@@ -18,10 +18,9 @@ import numpy.typing as npt
 import torch
 
 from leapgen.formats.base import Codes
-from leapgen.oracle import tolerance
+from leapgen.oracle import in_place, tolerance
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import Heads, stream
-from leapgen.oracle.windowed import WindowModel
 from leapgen.report.ledger import Ledger
 from leapgen.report.poison import Poisoned, poisoned
 from leapgen.report.subjects import Subject
@@ -59,7 +58,7 @@ class Trial:
     def __post_init__(self) -> None:
         s = self.shape
         self.rng = np.random.default_rng(self.seed)
-        self.model = WindowModel(self.spec, self.plan, s, self.slots)
+        self.model = in_place.model_of(self.spec, self.plan, s, self.slots)
         self.interpreter = Stepwise(self.spec)
         heads = Heads(s.H, s.HV, s.K, s.V)
         self.stream = stream(self.spec, self.tokens, heads, self.seed)
