@@ -201,7 +201,7 @@ def _drift(chain: pipeline.Chain, request: Request) -> Section:
     section = Section(title)
     if not format.windowed:
         error = float(np.sqrt(found.line("per step").state_mean))
-        limit = tolerance.CREST * _drift_bound(chain, request.tokens)
+        limit = min(1.0, tolerance.CREST * _drift_bound(chain, request.tokens))
         section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = request.tokens >= DRIFT_TOKENS
