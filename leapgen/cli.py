@@ -8,6 +8,8 @@ their bodies, so that `leapgen --help` does not pay for SymPy, torch or TileLang
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
@@ -66,10 +68,14 @@ def reported(command: Callable[P, Exit]) -> Callable[P, None]:
         try:
             code = command(*args, **kwargs)
         except Diagnostics as error:
-            _fail(str(error), Exit.DIAGNOSTICS)
+            _fail(error.render(colour=_colours()), Exit.DIAGNOSTICS)
         except MissingTool as error:
             _fail(f"error: {error}", Exit.MISSING)
         except LeapgenError as error:
+            _fail(f"error: {error}", Exit.DIAGNOSTICS)
+        except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+            raise
+        except OSError as error:  # a file that cannot be read or written
             _fail(f"error: {error}", Exit.DIAGNOSTICS)
         raise typer.Exit(code)
 
@@ -79,6 +85,11 @@ def reported(command: Callable[P, Exit]) -> Callable[P, None]:
 def _fail(message: str, code: Exit) -> NoReturn:
     typer.echo(message, err=True)
     raise typer.Exit(code)
+
+
+def _colours() -> bool:
+    """A terminal that was not told otherwise (NO_COLOR, see no-color.org)."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _picks(values: list[str] | None) -> dict[str, str]:

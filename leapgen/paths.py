@@ -20,6 +20,11 @@ def data(folder: str) -> Path:
     return _PACKAGE / "_data" / folder
 
 
+def host_file() -> Path:
+    """What stands beside every generated module as `_host.py`, read without importing torch."""
+    return _PACKAGE / "runtime" / "host.py"
+
+
 def spec_file(name: str) -> Path:
     """A spec by path, or by the bare name of one that leapgen ships. May not exist."""
     path = Path(name)

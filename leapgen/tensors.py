@@ -38,6 +38,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
+        """Bytes of one element."""
         return self.bits // 8
 
 

@@ -16,6 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden files with what tests make"
     )
+    parser.addoption("--record", help="where tests/gpu writes what it measured, as JSON")
 
 
 @pytest.fixture

@@ -194,6 +194,8 @@ def test_readme_installs_what_ci_installs() -> None:
     for package in ("torch==2.13.0", "-e '.[build,dev]'"):
         assert package in readme
         assert package in ci
+    first = next(c for c in readme.split(" && ") if c.startswith("leapgen verify"))
+    assert f"\n{first}\n" in ci, "CI runs the README's first command"
     assert "bash .ci/run" in readme
 
 
@@ -211,6 +213,16 @@ def test_readme_commands_exist() -> None:
         assert result.exit_code == 0, line
         for option in (word for word in words if word.startswith("--")):
             assert option in result.stdout, f"{line}: no option {option}"
+
+
+def test_readme_example_runs() -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    script = example + "print(tuple(out.shape), tuple(state.shape), state.abs().max() > 0)\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "(3, 4, 128) (3, 4, 128, 128) tensor(True)"
 
 
 def test_readme_paths_exist() -> None:

@@ -202,6 +202,7 @@ def build_step(K, V, H, HV, P, R, D=0):
                 beta = scalar(1.0 / (1.0 + T.exp(-b)))
                 n1 = scalar(0.0)
                 n2 = scalar(0.0)
+                n3 = scalar(0.0)
                 for kk in T.serial(K):
                     q_raw[kk] = widen(q_in[row * q_row + key_head * q_head + kk * q_axis])
                     k_raw[kk] = widen(k_in[row * k_row + key_head * k_head + kk * k_axis])
@@ -218,15 +219,15 @@ def build_step(K, V, H, HV, P, R, D=0):
                     G1[kk] = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
                     n1 += q_raw[kk] * q_raw[kk]
                     n2 += k_raw[kk] * k_raw[kk]
+                    n3 += k_raw[kk] * q_raw[kk]
                 for vv in T.serial(V):
                     v[vv] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
-                p_q_1 = scalar(0.0)
+                p_q_1 = scalar(n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5)
                 for kk in T.serial(K):
                     q[kk] = q_raw[kk] * T.rsqrt(n1 + 1e-06) * K**-0.5
                     k[kk] = k_raw[kk] * T.rsqrt(n2 + 1e-06)
                     x_y1[kk] = k[kk] * T.exp2(G1[kk])
                     x_yq[kk] = q[kk] * T.exp2(G1[kk])
-                    p_q_1 += k[kk] * q[kk]
                 y1 = T.alloc_local((V,), "float32")
                 yq = T.alloc_local((V,), "float32")
                 for vv in T.serial(V):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from leapgen.algebra.recurrence import Assignment, Quantity
-from leapgen.algebra.symbols import SUMS, element, rewrite_bottom_up, symbols_of
+from leapgen.algebra.symbols import SUMS, SumK, element, rewrite_bottom_up, symbols_of
 from leapgen.algebra.window import Window
 from leapgen.tensors import Axis, Per
 
@@ -43,8 +43,9 @@ class Stage:
 def split_reductions(window: Window, *, pairs: bool = True) -> tuple[Stage, ...]:
     """All coefficients of a token, its decay levels and (unless `pairs` is off) its pair weights.
 
-    Inputs and `window.previous` are known at the start. Reductions of assignments are called
-    n1, n2, ... in order of first use; those of pairs have the pair's symbol.
+    Inputs and `window.previous` are known at the start. Reductions are called n1, n2, ... in order
+    of first use; one that is a pair's weight as it stands has the pair's symbol. Scalar factors of
+    vectors, such as a norm, are taken out of a pair's sum where it can then be formed earlier.
     """
     splitter = _Splitter(window)
     for assignment in window.recurrence.assignments:
@@ -55,7 +56,7 @@ def split_reductions(window: Window, *, pairs: bool = True) -> tuple[Stage, ...]
         splitter.assign(Assignment(target, below + level.increment))
         below = level.symbol
     for pair in window.pairs if pairs else ():
-        splitter.reduce(Axis.KEY, pair.inner, window.quantities[pair.symbol.name])
+        splitter.pair(pair.inner, window.quantities[pair.symbol.name])
     return splitter.stages()
 
 
@@ -79,6 +80,32 @@ class _Splitter:
         stage = self._stage(inner)
         self.ready[target.symbol] = stage + 1
         self.reductions.append((stage, Reduction(target, axis, inner)))
+
+    def pair(self, inner: sympy.Expr, target: Quantity) -> None:
+        """The weight of a pair; from an earlier sum times a scalar if there is one."""
+        factor, rest = self._scalars_out(inner)
+        if self._stage(rest) < self._stage(inner):
+            self.assign(Assignment(target, factor * SumK(rest)))
+        else:
+            self.reduce(Axis.KEY, inner, target)
+
+    def _scalars_out(self, inner: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+        """(factor, rest): `inner` with vectors that are a scalar times another one written so."""
+        longer = {}
+        for _, a in self.assignments:
+            if a.target.axis is Axis.KEY:
+                scalar, vector = self._split(a.expression)
+                if scalar != 1 and vector.is_Symbol:
+                    longer[a.target.symbol] = a.expression
+        return self._split(inner.xreplace(longer))
+
+    def _split(self, expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+        """The factors without, and with, symbols that range over the keys."""
+        known = {a.target.symbol: a.target.axis for _, a in self.assignments}
+        axes = {s: known.get(s) or self.window.axes.get(s.name) for s in expr.free_symbols}
+        keys = [s for s, axis in axes.items() if axis is Axis.KEY]
+        scalar, vector = expr.as_independent(*keys, as_Add=False)
+        return scalar, vector
 
     def _take(self, node: sympy.Expr) -> sympy.Expr:
         """Replace a sum by the name of its reduction; equal sums share one."""

@@ -74,6 +74,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
+        bulk=arch.bulk_copy,
         constants=CONSTANTS,
     )
 

@@ -60,6 +60,24 @@ class Phase:
         """Sums over the value channels."""
         return tuple(i for i in self.sums if i.axis == "V")
 
+    @property
+    def deferred(self) -> tuple[Item, ...]:
+        """Scalars that nothing else in a phase with sums needs: they are due after its barrier."""
+        if not self.sums:
+            return ()
+        found: list[Item] = []
+        wanted = _symbols((*self.keys, *self.values, *self.sums))
+        for item in reversed(self.scalars):
+            if item.name in wanted:
+                wanted |= _symbols((item,))
+            else:
+                found.append(item)
+        return tuple(found[::-1])
+
+
+def _symbols(items: Iterable[Item]) -> set[str]:
+    return {name for i in items if i.formula is not None for name, _ in i.formula.symbols}
+
 
 @dataclass(frozen=True)
 class Definition:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from leapgen.emit import names
 from leapgen.emit.formula import Formula
-from leapgen.emit.program import Item, Phase
+from leapgen.emit.program import Phase
 from leapgen.emit.signature import Buffer, Input, Kernel
 
 
@@ -101,6 +101,7 @@ class View:
     shared_key      record keys belong to key heads: one value head of a group writes them
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
     layout          text of the payload's index maps; fragment: some shapes have fragment order
+    bulk            1-D bulk copies with a memory barrier exist
     constants       (name, number) of the quantizer's constants
     """
 
@@ -147,6 +148,7 @@ class View:
     layout: str
     layout_name: str
     fragment: bool
+    bulk: bool
     constants: tuple[tuple[str, str], ...]
 
     @property
@@ -163,11 +165,6 @@ class View:
     def most_sums(self) -> int:
         """The largest number of sums in one phase."""
         return max((len(p.sums) for p in self.phases), default=0)
-
-    @property
-    def value_inputs(self) -> tuple[Item, ...]:
-        """Raw inputs along the value channels."""
-        return tuple(i for p in self.phases for i in p.values if i.load is not None)
 
     @property
     def k_shared(self) -> tuple[str, ...]:

@@ -87,6 +87,10 @@ def stream(
     return {x.name: _as_declared(x, drawn[x.name]) for x in spec.inputs}
 
 
+MOST_NORM = 1.01
+"""Length of a key up to which it counts as normalised (BF16 inputs are, to within that)."""
+
+
 def _as_declared(x: Input, drawn: F64) -> npt.NDArray[np.float32]:
     stored = elements.encode(x.dtype, drawn.astype(np.float32))
     return elements.decode(x.dtype, stored)
@@ -173,9 +177,14 @@ SAMPLE = 128
 
 
 def calibrate(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F64]:
-    """Draws changed until step sizes lie in [0, 2] and decays have the means of DECAYS."""
+    """Draws changed until keys have unit length where the spec does not see to it, step sizes lie
+    in [0, 2] and decays have the means of DECAYS."""
     out = dict(drawn)
     kind = roles(spec)
+    if not _in_range(_key_norms(spec, _sample(spec, out), heads), MOST_NORM):
+        for x in spec.inputs:  # a correction of a longer key overshoots, and the state runs away
+            if kind[x.name] is Role.VECTOR and x.axis is Axis.KEY and not x.constant:
+                out[x.name] = out[x.name] / np.linalg.norm(out[x.name], axis=-1, keepdims=True)
     for x in spec.inputs:  # what arrives activated: a step size, a log decay
         if kind[x.name] is Role.GAIN and not _in_range(_gains(spec, _sample(spec, out), heads), 2):
             out[x.name] = 1 / (1 + np.exp(-out[x.name]))
@@ -204,6 +213,12 @@ def _sample(spec: Spec, drawn: Mapping[str, F64]) -> dict[str, F64]:
         stride = 1 if x.constant else max(1, len(drawn[x.name]) // SAMPLE)
         out[x.name] = drawn[x.name][::stride]
     return out
+
+
+def _key_norms(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:
+    scope = definitions(spec, inputs, heads.HV, np.float64)
+    keys = (evaluate(s.key.node, scope) for s in spec.substeps if s.read is not None)
+    return [np.linalg.norm(key, axis=-1) for key in keys]
 
 
 def _gains(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:

@@ -16,9 +16,12 @@ from leapgen.formats.table import FORMATS
 from leapgen.report import manifest
 from leapgen.report.progress import Step
 from leapgen.report.text import table
-from leapgen.runtime.assemble import HOST_NAME, host_text
+from leapgen.report.usage import Usage
+from leapgen.report.usage import text as usage_text
 from leapgen.schedule.arch import ARCHES, arch_named
 from leapgen.spec.model import Spec
+
+HOST_NAME = "_host.py"
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,20 @@ class Result:
     """All files, and the resources of compiled kernels."""
 
     rows: list[Row] = field(default_factory=list)
-    usage: list[dict[str, Any]] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
         """Whether nothing differs and no step spills."""
-        return all(row.ok for row in self.rows)
+        return all(row.ok for row in self.rows) and all(u.ok for u in self.usage)
 
     def data(self) -> dict[str, Any]:
         """The same for machines."""
-        return {"ok": self.ok, "modules": [asdict(r) for r in self.rows], "kernels": self.usage}
+        return {
+            "ok": self.ok,
+            "modules": [asdict(r) for r in self.rows],
+            "kernels": [asdict(u) for u in self.usage],
+        }
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,8 @@ def build(request: Request, step: Step) -> Result:
     result = Result()
     book = manifest.read(request.out)
     hosts = {f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}
-    for path, text in [(h, host_text()) for h in sorted(hosts)]:
+    host = paths.host_file().read_text()
+    for path, text in [(h, host) for h in sorted(hosts)]:
         result.rows.append(_file(request, path, text, ""))
     for w in wanted:
         if w.kept:
@@ -102,6 +110,9 @@ def build(request: Request, step: Step) -> Result:
                 Row(w.source.path, _lines(w.source.text), w.source.digest, "different")
             )
     _note(book, wanted)
+    if request.compile:
+        result.usage = _compile(wanted, step)
+        book.measured(result.usage)
     if not request.specs:
         book.forget_all_but({w.source.path for w in wanted}, request.archs)
         result.rows += _stale(request, {r.path for r in result.rows})
@@ -119,6 +130,7 @@ def text(result: Result) -> str:
         )
     ]
     parts += [r.diff for r in result.rows if r.diff]
+    parts += [usage_text(result.usage)] if result.usage else []
     same = sum(r.state == "same" for r in result.rows)
     parts.append(f"{len(result.rows)} files, {same} unchanged")
     return "\n".join(parts)
@@ -136,6 +148,13 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
             for option in options[1:]:
                 one = {choice: option}
                 yield from _modules(str(path), request.archs, one, (None,), False, step)
+
+
+def _compile(wanted: Iterable[Wanted], step: Step) -> list[Usage]:
+    # Only here, since these need torch and TileLang: rendering needs neither.
+    from leapgen.report.compiled import usage
+
+    return [u for w in wanted if w.kept for u in usage(w.spec, w.source, w.arch, step)]
 
 
 def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:

@@ -10,10 +10,13 @@ resources  path -> a record a kernel and shape, as measured by `build --compile`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from leapgen.report.doctor import pin
+from leapgen.report.usage import Usage
 
 NAME = "MANIFEST.json"
 SCHEMA = 1
@@ -33,6 +36,17 @@ class Manifest:
         for entries in (self.modules, self.digests, self.resources):
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
+
+    def measured(self, usage: Iterable[Usage]) -> None:
+        """Notes what kernels need; replaces the entries of their modules."""
+        self.tilelang = pin("tilelang")
+        fresh: dict[str, dict[str, Any]] = {}
+        for u in usage:
+            digest = self.modules[u.path]["digest"]
+            entry = fresh.setdefault(u.path, {"digest": digest, "kernels": []})
+            record = {k: v for k, v in asdict(u).items() if k not in ("path", "models")}
+            entry["kernels"].append(record)
+        self.resources |= fresh
 
     def text(self) -> str:
         """JSON with one record a line, sorted, so that a change is a readable diff."""

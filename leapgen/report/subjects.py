@@ -35,9 +35,7 @@ class Subject:
 def subject(source: Source, arch: str) -> Subject:
     """The module of a source, on whatever runs its arch here. Errors: MissingTool."""
     row = arch_named(arch)
-    _need("g++", "install a C++17 compiler (Debian: apt-get install g++)")
-    _need_tilelang()
-    _hush()
+    prepare()
     module = pipeline.load(source)
     if not row.gpu:
         return Subject(module, row, "compiled", "cpu")
@@ -62,13 +60,24 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _hush() -> None:
-    """TileLang logs to stdout: each compilation, and the whole builder when one fails. Errors say
-    it all. Its loggers set levels of their own, so that only the handlers can be told."""
+def prepare() -> None:
+    """What every compilation needs. Errors: MissingTool.
+
+    TileLang logs to stdout: each compilation, and the whole builder when one fails. Errors say
+    it all. Its loggers set levels of their own, so that only the handlers can be told.
+    """
+    _need("g++", "install a C++17 compiler (Debian: apt-get install g++)")
+    _need_tilelang()
     import tilelang  # noqa: F401  (importing it sets the loggers up)
 
     for handler in logging.getLogger("tilelang").handlers:
         handler.setLevel(logging.CRITICAL + 1)
+
+
+def need_compiler(arch: Arch) -> None:
+    """Errors: MissingTool, where nothing here compiles for an arch."""
+    if arch.gpu:
+        _need("nvcc", "install the CUDA toolkit (12.8 or newer; no GPU is needed)")
 
 
 def _need(tool: str, remedy: str) -> None:

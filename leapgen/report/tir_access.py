@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from leapgen.report.tir_expr import (
-    _BITWISE,
+    BITWISE,
     Evaluate,
     Expressions,
     Node,
@@ -35,6 +35,9 @@ class Accesses(Expressions):
         index = self.index(e)
         memory = self.memory(e.buffer)
         name = self.names.get(e.buffer.data)
+        if name is None and e.buffer.data.name in self.machine.assumed:
+            assumed = self.machine.constant(self.machine.assumed[e.buffer.data.name])
+            return Node(lambda mask: assumed)
         if name is None and memory is None:
             return self._floating(index) if index.loads else Node(_contents(e.buffer.data.name))
         touch = self.toucher(name, "read", e.buffer, e.indices[0]) if name else None
@@ -61,6 +64,7 @@ class Accesses(Expressions):
         self, name: str, way: str, buffer: Any, index: Any
     ) -> Callable[[Value, Mask], None]:
         """Counts accesses of a global buffer at element indices."""
+        self.reach += 1
         size = itemsize(buffer.dtype)
         dense = kind(index) == "Ramp" and kind(index.stride) == "IntImm" and int(index.stride) == 1
         lanes = int(index.lanes) if dense else 1
@@ -98,8 +102,8 @@ class Accesses(Expressions):
 
     def _call(self, e: Any) -> Node:
         name = op_name(e)
-        if name in _BITWISE:
-            return self._bitwise(e, _BITWISE[name])
+        if name in BITWISE:
+            return self._bitwise(e, BITWISE[name])
         if name.endswith("if_then_else"):
             return self.choice(*e.args)
         if name == "tl_shuffle_elect":
@@ -166,6 +170,7 @@ class Accesses(Expressions):
     # -- transfers between global memory and something else ---------------------------------------
 
     def _transfer(self, e: Any, name: str, pointers: dict[int, Pointer]) -> Node:
+        self.reach += 1
         places = {i: p for i, p in pointers.items() if p.name}
         if name == "ptx_cp_async":
             source = places[1]

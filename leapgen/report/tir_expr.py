@@ -21,7 +21,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
     "EQ": np.equal, "NE": np.not_equal,
 }  # fmt: skip
-_BITWISE: dict[str, Callable[[Any, Any], Any]] = {
+BITWISE: dict[str, Callable[[Any, Any], Any]] = {
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
     "shift_left": np.left_shift, "shift_right": np.right_shift,
 }  # fmt: skip
@@ -93,6 +93,7 @@ class Expressions:
         self.mixed: set[Any] = set()  # data variables that are seen under several types
         self.memories: dict[Any, Memory] = {}
         self.slots: dict[Any, int] = {}
+        self.reach = 0  # how many global accesses and loop exits have been translated
 
     # -- variables ------------------------------------------------------------------------------
 

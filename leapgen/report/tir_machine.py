@@ -122,6 +122,7 @@ class Machine:
     block      the block's index along x, y, z
     scalars    kernel parameters that are numbers, by name
     ints       contents of integer buffers that addresses or conditions depend on, by name
+    assumed    values of local variables that follow from numbers nobody knows here, by name
     """
 
     def __init__(
@@ -130,7 +131,9 @@ class Machine:
         block: Mapping[str, int],
         scalars: Mapping[str, int],
         ints: Mapping[str, NDArray[np.integer]],
+        assumed: Mapping[str, int],
     ) -> None:
+        self.assumed = assumed
         self.extents = threads
         self.count = threads[0] * threads[1] * threads[2]
         self.block = block
@@ -138,7 +141,7 @@ class Machine:
         self.registers: dict[int, Value] = {}
         self.globals = {name: Memory.of(name, contents) for name, contents in ints.items()}
         self.stopped = np.zeros(self.count, np.bool_)  # left the loop, or returned
-        self.uncertain = 0  # depth of branches that may or may not be taken
+        self.uncertain: list[str] = []  # why branches now open may or may not be taken
         self.touches: dict[tuple[str, str], Touches] = defaultdict(Touches)
 
     def constant(self, value: int) -> Array:

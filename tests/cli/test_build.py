@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,44 @@ def test_a_bad_spec_among_good_ones_writes_nothing(tmp_path: Path) -> None:
     result = build(tmp_path / "out", "gdn", str(bad), "--arch", "cpu")
     assert result.exit_code == Exit.DIAGNOSTICS
     assert not (tmp_path / "out").exists()
+
+
+def test_compiling_without_nvcc_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leapgen.report import subjects
+
+    found = shutil.which
+    monkeypatch.setattr(
+        subjects.shutil, "which", lambda tool: None if tool == "nvcc" else found(tool)
+    )
+    result = build(tmp_path, "gdn", "--arch", "sm90", "--compile")
+    assert result.exit_code == Exit.MISSING
+    assert "nvcc" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.compile
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_compiled_kernels_are_in_the_table_and_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leapgen.report import compiled
+
+    monkeypatch.setattr(compiled, "shapes", lambda spec: {(64, 32, 2, 4): ["one"]})
+    result = build(tmp_path, "gdn", "--arch", "sm90", "--compile", "--json")
+    assert result.exit_code == 0, result.stderr
+    kernels = json.loads(result.stdout)["kernels"]
+    assert {k["kernel"] for k in kernels} == {
+        "step", "flush", "materialize", "load_state", "copy", "reset"
+    }  # fmt: skip
+    step = next(k for k in kernels if k["kernel"] == "step")
+    assert step["spills"] == step["stack"] == 0
+    assert 0 < step["registers"] <= 255
+    book = json.loads((tmp_path / "MANIFEST.json").read_text())
+    entry = book["resources"]["sm90/gdn.py"]
+    assert entry["digest"] == book["modules"]["sm90/gdn.py"]["digest"]
+    assert len(entry["kernels"]) == 6
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")

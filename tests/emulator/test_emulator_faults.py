@@ -85,6 +85,7 @@ def test_unwritten_shared_memory_is_nan() -> None:
         LaunchFailed, match=r"read of byte \d+ of static shared memory, which is not"
     ):
         from_prim_func(kernels.unset(), checked=True).launch(1, {"o": o})
+    from_prim_func(kernels.unset(), checked=True).launch(1, {"o": o}, unwritten_allowed=True)
 
 
 def test_access_outside_a_buffer() -> None:
@@ -161,6 +162,15 @@ def test_an_mbarrier_without_initialisation() -> None:
     init = next(line for line in source.splitlines() if ".init(" in line)
     with pytest.raises(LaunchFailed, match="before its initialisation"):
         broken(kernels.bulk(), init, "").launch(3, {"x": ones(3, 2048), "o": ones(3, 2048)})
+
+
+def test_an_mbarrier_that_is_initialised_too_late_for_others() -> None:
+    source = from_prim_func(kernels.bulk()).source
+    fence = "tl::fence_barrier_init();"
+    head, tail = source.split(fence)
+    kernel = EmulatedKernel(head + fence + tail.replace("__syncthreads();", "", 1), checked=True)
+    with pytest.raises(LaunchFailed, match="race on byte 0 of static shared memory: read"):
+        kernel.launch(3, {"x": ones(3, 2048), "o": ones(3, 2048)}, seed=0)
 
 
 def test_division_by_zero_ends_the_launch_and_not_the_process() -> None:

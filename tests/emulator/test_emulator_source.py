@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ def test_a_second_build_takes_the_first_ones_library(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(build, "cache_dir", lambda: tmp_path)
+    (tmp_path / "forgotten.so").touch()
+    os.utime(tmp_path / "forgotten.so", (0, 0))
     EmulatedKernel(KERNEL)
     assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
     monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: pytest.fail("compiled again"))

@@ -113,13 +113,15 @@ def test_what_is_not_known_is_an_error() -> None:
         TirError, match="'slot', which holds contents of 'slots', which are not given"
     ):
         windowed(0, ints={"cursor": CURSOR})
-    with pytest.raises(TirError, match="'count', which holds contents of 'cursor', which are not"):
+    with pytest.raises(
+        TirError, match=r"'count', which holds .*contents of 'cursor', which are not"
+    ):
         windowed(0, ints={"slots": SLOTS})
     with pytest.raises(TirError, match="index 5 is outside 'cursor', which has 5"):
         windowed(1, ints={"slots": SLOTS, "cursor": CURSOR[:5]})
     with pytest.raises(TirError, match="a read of 'records' at byte -"):
         windowed(0, scalars={**STRIDES, "records_slot": -1024})
-    with pytest.raises(TirError, match="branch depends on a floating-point value"):
+    with pytest.raises(TirError, match="branch around an access depends on a floating-point value"):
         count(traffic_kernels.data_dependent(), ARCH, scalars={}, ints={}, block={})
     with pytest.raises(TirError, match=r"the call .*extern reaches global memory"):
         count(traffic_kernels.foreign(), ARCH, scalars={}, ints={}, block={})
@@ -141,6 +143,15 @@ def test_both_sides_on_request() -> None:
         traffic_kernels.data_dependent(), ARCH, scalars={}, ints={}, block={}, both=True
     )
     assert traffic["o", "write"] == Amount(256, 256, 8)
+
+
+def test_assumed_variables() -> None:
+    """A loop whose length follows from data: refused, or counted at a given length."""
+    func = traffic_kernels.adaptive()
+    with pytest.raises(TirError, match="range of loop 'i' depends on 'rounds', which holds"):
+        count(func, ARCH, scalars={}, ints={}, block={})
+    traffic = count(func, ARCH, scalars={}, ints={}, block={}, assumed={"rounds": 3})
+    assert traffic["x", "read"] == Amount(bytes=256 + 3 * 256, distinct=4 * 256, sectors=4 * 8)
 
 
 def test_wide_slot_arithmetic_passes() -> None:

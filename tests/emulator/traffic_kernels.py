@@ -122,3 +122,23 @@ def broadcast_slot() -> Any:
             o[tx] = x[T.Cast("int64", s[0]) * 64 + tx]
 
     return main
+
+
+def adaptive() -> Any:
+    """One round, or four if the first element is large."""
+
+    @T.prim_func
+    def main(x: T.Tensor((320,), "float32"), o: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            acc = T.alloc_local((1,), "float32")
+            rounds = T.alloc_var("int32")
+            acc[0] = x[tx]
+            rounds = 1
+            if acc[0] > 10.0:
+                rounds = 4
+            for i in T.serial(rounds):
+                acc[0] += x[64 + i * 64 + tx]
+            o[tx] = acc[0]
+
+    return main

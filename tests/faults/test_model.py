@@ -89,3 +89,18 @@ def test_codes_are_exact_without_compensators(make_lab: Make, dims: tuple[int, i
     assert apart.max() <= 1
     assert (apart > 0).mean() < 1e-3
     assert (data["phase"].numpy() == model.pool["phase"][slots]).all()
+
+
+@pytest.mark.parametrize("format", ["leapquant-int8", "fp32-window", "bf16-window"])
+@pytest.mark.parametrize("dims", [PLAIN, MATRIX, (128, 128)])
+def test_bytes_of_a_slot(make_lab: Make, format: str, dims: tuple[int, int]) -> None:
+    """The plan's figure, the module's, and what the allocator takes, are one."""
+    lab = make_lab("kda", dims, format=format)
+    plan = model_of(lab).plan
+    shape = plan.shape(*dims, H, HV)
+    pool = lab.module.allocate(3, H, HV, *dims)
+    taken = sum(t.untyped_storage().nbytes() for t in pool.values())
+    assert plan.bytes_per_slot(shape) == lab.module.bytes_per_slot(**lab.sizes) == taken / 3
+    assert [(b.name, tuple(pool[b.name].shape[2:])) for b in plan.buffers] == [
+        (b.name, b.dims(shape)) for b in plan.buffers
+    ]

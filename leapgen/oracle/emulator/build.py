@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -9,11 +10,13 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from leapgen.diagnostics import MissingTool
 from leapgen.oracle.emulator.errors import BuildFailed
 
+_KEPT = 7 * 24 * 3600  # seconds
 SHIM = Path(__file__).parent / "shim"
 _FLAGS = (
     "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
@@ -81,7 +84,9 @@ def _made(suffix: str, text: str, flags: tuple[str, ...]) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
     if target.exists():
+        os.utime(target)
         return target
+    _prune(directory)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         source, made = Path(scratch) / "kernel.cpp", Path(scratch) / f"kernel{suffix}"
         source.write_text(text)
@@ -91,3 +96,12 @@ def _made(suffix: str, text: str, flags: tuple[str, ...]) -> Path:
             raise BuildFailed("\n".join(done.stderr.splitlines()[:25]))
         os.replace(made, target)  # atomic: another process sees all of it or nothing
     return target
+
+
+def _prune(directory: Path) -> None:
+    """Removes what was not used for a week; another process may do the same."""
+    oldest = time.time() - _KEPT
+    for path in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_mtime < oldest:
+                path.unlink()

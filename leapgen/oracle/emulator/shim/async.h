@@ -130,7 +130,8 @@ inline void async_block_ended() {
 
 namespace tl {
 inline void mbarrier_init(uint64_t& barrier, uint32_t count) {
-  lg::store_word(barrier, {std::uint16_t(count), std::uint16_t(count & 0x7FFF), 0, 0});
+  // a plain store: whoever uses the barrier must be ordered after its initialisation
+  barrier = lg::bits<uint64_t>(lg::Phase{std::uint16_t(count), std::uint16_t(count & 0x7FFF), 0, 0});
 }
 inline void mbarrier_wait(uint64_t& barrier, int parity) { lg::wait_phase(barrier, unsigned(parity)); }
 inline uint32_t mbarrier_try_wait(uint64_t& barrier, int parity) {

@@ -164,8 +164,10 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code,
       fail("%s of byte %zu of %s, to which an asynchronous copy is under way PLACE<%x>",
            write ? "write" : "read", i, region->name, place);
     if (write) cell.flags |= kWritten;
-    if (region->races_allowed || atomic_access) continue;
-    check_conflicts(*region, cell, i, write, place);
+    if (region->races_allowed) continue;
+    // an atomic access races with plain stores only, and leaves no trace
+    check_conflicts(*region, cell, i, write && !atomic_access, place);
+    if (atomic_access) continue;
     record(cell, write, place, std::size_t(current->linear));
   }
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from lab import MATRIX, PLAIN, WINDOW, Lab, ints, numpy
-from test_emulated import (  # collected here again, with the fixtures of this file
+from test_emulated import (  # collected here again, with the fixtures of this folder
     test_extreme_states,
     test_pools_of_two_archs_exchange_slots,
     test_random_calls,
@@ -16,7 +16,6 @@ from test_emulated import (  # collected here again, with the fixtures of this f
 )
 
 from leapgen.oracle.tolerance import distance
-from leapgen.runtime.module import present_arch
 
 __all__ = [
     "test_extreme_states",
@@ -26,19 +25,7 @@ __all__ = [
     "test_which_path_is_taken",
 ]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
 each_path = pytest.mark.parametrize("dims", [PLAIN, MATRIX])
-
-
-@pytest.fixture
-def arch() -> Iterator[str]:
-    """The present GPU's; tensors are made on it for the time of a test."""
-    torch.set_default_device("cuda")
-    yield present_arch().name
-    torch.set_default_device(None)
 
 
 @each_path

@@ -1,0 +1,66 @@
+"""What compiled kernels need of a device, as rows of a table and of the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leapgen.report.text import table
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel needs at one shape. Sizes in bytes; spills and stack are a thread's.
+
+    models   whose shape it is; empty: a single head of the spec's own dimensions
+    CPU kernels have no such figures: 0 everywhere.
+    """
+
+    path: str
+    kernel: str
+    target: str
+    K: int
+    V: int
+    H: int
+    HV: int
+    models: tuple[str, ...]
+    threads: int = 0
+    registers: int = 0
+    spills: int = 0
+    stack: int = 0
+    shared: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """A step must live in registers; other kernels run once a window or once a request."""
+        return self.kernel != "step" or not (self.spills or self.stack)
+
+
+HEADER = (
+    "module",
+    "shape",
+    "kernel",
+    "target",
+    "threads",
+    "registers",
+    "spills",
+    "stack",
+    "shared",
+)
+
+
+def text(rows: list[Usage]) -> str:
+    """A line a kernel and shape, and the count of steps that do not fit into registers."""
+    body = [
+        (
+            u.path,
+            f"{u.K}x{u.V}, {u.H}/{u.HV} heads",
+            u.kernel,
+            u.target,
+            *(f"{n:,}" for n in (u.threads, u.registers, u.spills, u.stack, u.shared)),
+        )
+        for u in rows
+    ]
+    wrong = [u for u in rows if not u.ok]
+    lines = [table(HEADER, body)]
+    lines += [f"FAILED {u.path} {u.K}x{u.V}: the step spills or has a stack frame" for u in wrong]
+    return "\n".join(lines)
