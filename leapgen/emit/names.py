@@ -20,7 +20,7 @@ TAKEN = frozenset(
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
     )
 )
-_SHAPES = re.compile(r"(s|t)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
+_SHAPES = re.compile(r"(s|t|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
 
 
 def symbol(name: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 
+import sympy
+
 from leapgen.algebra.digest import digest
 from leapgen.algebra.window import NewRecord, Window
 from leapgen.algebra.window import Read as WindowRead
@@ -59,7 +61,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         phases=program.phases,
         k_arrays=program.stored("K"),
         v_arrays=program.stored("V"),
-        reads=tuple(_read(r, program.axes) for r in window.reads),
+        reads=tuple(_read(r, program.axes, windowed) for r in window.reads),
         corrections=tuple(Correction(n, f) for n, f in program.corrections),
         output=program.output,
         records=tuple(_record(n, window, program.axes) for n in range(plan.records_per_token)),
@@ -107,14 +109,16 @@ def _inputs(plan: Plan) -> tuple[signature.Input, ...]:
     )
 
 
-def _read(read: WindowRead, axes: Axes) -> Read:
+def _read(read: WindowRead, axes: Axes, windowed: bool) -> Read:
+    """Without a window no record is ever read, and the program has no symbols for it."""
     name = read.symbol.name
+    inner, outer = (read.record_inner, read.record_outer) if windowed else (sympy.S.Zero,) * 2
     return Read(
         name=name,
         weight=weight_name(name),
-        record_inner=formula(read.record_inner, axes),
-        record_outer=formula(read.record_outer, axes),
-        outer=read.record_outer != 1,
+        record_inner=formula(inner, axes),
+        record_outer=formula(outer, axes),
+        outer=outer != 1,
     )
 
 
