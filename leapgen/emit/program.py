@@ -134,8 +134,8 @@ class Program:
 
 
 def weight_name(read: str) -> str:
-    """Name of the K vector that the payload is read with, for the read of this name; of the one that
-    a correction is written with; for "S", of what an update leaves of the state."""
+    """Name of a weight. Of a read: the K vector that the payload is read with; of a correction: the
+    one that it is written with; of "S": what an update leaves of the state."""
     return f"x_{read}"
 
 
@@ -240,9 +240,7 @@ def _levels(known: list[Definition]) -> dict[str, int]:
     return level
 
 
-def _stored(
-    known: list[Definition], level: Mapping[str, int], outside: set[str]
-) -> frozenset[str]:
+def _stored(known: list[Definition], level: Mapping[str, int], outside: set[str]) -> frozenset[str]:
     """Names used by another loop than their own. Only K-elements can be transients."""
     axes = {d.name: d.result_axis for d in known}
     stored = set(outside) | {name for name, axis in axes.items() if axis != "K"}

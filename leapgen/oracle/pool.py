@@ -91,8 +91,8 @@ class Pool:
         array[place] = entry if array.ndim == 4 else entry[:, 0]
 
     def store(self, place: tuple[Ints, ...], stored: Stored) -> None:
-        """Write quantized states at these indices of the leading axes; cursor and phase, where there
-        are such, are 0."""
+        """Write quantized states at these indices of the leading axes; cursor and phase, where
+        there are such, are 0."""
         parts = {
             "payload": stored.codes.payload,
             "key_scale": stored.codes.key_scale,
