@@ -671,14 +671,16 @@ def config_flush(K, V, H, HV, P, R, D=0):
     """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
     slices = _slices(K, V, P, R, 256)
     resident = 102400 // (_shared_bytes(K, V, P, R, 256, slices) + 1024)
-    return {"threads": 256, "slices": slices, "min_blocks": max(1, min(2, resident))}
+    min_blocks = max(1, min(2, resident))
+    return {"threads": 256, "slices": slices, "min_blocks": min_blocks, "blocks": min_blocks * 188}
 
 
-def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
+def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264):
     """Close the window of every row whose phase and count have reached P; others are left alone.
 
-    threads: of a block (one row and value head), at least K and V / slices.
+    threads: of a block, at least K and V / slices.
     slices: parts of the value channels that are in shared memory one after the other.
+    blocks: of a launch at most; each looks through its share of rows and value heads.
     """
     WARPS = threads // 32
     N = 1 * P  # records of a full window
@@ -712,322 +714,123 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
         cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
-        with T.Kernel(num_rows * HV, threads=threads) as bid:
+        with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
-            head = bid % HV
-            key_head = head // (HV // H)
-            slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
-            T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
-            T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
-            T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
-            T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
-            T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-            T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-            T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
-            T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
-            # count: tokens in the window; -1 keeps the row inactive
-            count = T.alloc_var("int32")
-            count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
-                    count = cursor[cursor_at]
-                    if count < 0 or count > P:
-                        count = -1
-                        if tx == 0:
-                            status[1] = 1
-                else:
-                    if tx == 0:
+            stride = T.min(num_rows * HV, blocks)
+            s_due = T.alloc_shared((threads,), "int32", scope="shared")
+            for turn in T.serial((num_rows * HV - block + stride * threads - 1) // (stride * threads)):
+                # Each thread looks at one of the block's next heads; those that are due come in turn.
+                look = block + (turn * threads + tx) * stride
+                T.sync_threads()
+                s_due[tx] = -1
+                if look < num_rows * HV:
+                    tile_slot = T.alloc_var("int64")
+                    tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
+                    if tile_slot >= num_slots:
                         status[0] = 1
-            if count >= 0:
-                if count + phase[phase_at] < P:
-                    count = -1
-            if count >= 0:
-                kx = tx % K
-                sub = tx // K
-                s_S = T.alloc_shared((SLICE * PITCH,), "float32")
-                s_z = T.alloc_local((CHUNK,), "int8")
-                s_e = T.alloc_local((8,), "float32")
-                # Weights of the boundary state's rows and of every record at the cursor.
-                s_weight = T.alloc_shared((K,), "float32", scope="shared")
-                s_rows = T.alloc_shared(((R + N) * K,), "float32")
-                s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
-                for ii in T.unroll((K + threads - 1) // threads):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        G = T.alloc_var("float32")
-                        G = 0.0
-                        if count > 0:
-                            G = record_decay[record_decay_at + (count - 1) * K + kk]
-                        start = T.alloc_var("float32")
-                        start = T.exp2(G)
-                        for jj in T.serial(R):
-                            s_rows[jj * K + kk] = widen(comp_key[comp_key_at + jj * K + kk]) * start
-                        s_weight[kk] = start * key_scale[key_scale_at + kk]
-                        for jj in T.serial(count):
-                            rk = widen(record_key[record_key_at + jj * K + kk])
-                            rG = record_decay[record_decay_at + jj * K + kk]
-                            s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
-                # Fit the compensators, smooth and quantize. Passes over the state: two a round of the fit (Y = S X,
-                # then X = S^T Q), one for the residual, one for its codes. A state that fits shared memory is
-                # brought in once; otherwise every pass brings its slices in again.
-                vx = tx % SLICE
-                part = tx // SLICE
-                s_X = T.alloc_shared((RANK * V,), "float32")
-                s_Q = T.alloc_shared((RANK * K,), "float32")
-                s_L = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
-                s_norm = T.alloc_shared((RANK,), "float32", scope="shared")
-                s_part = T.alloc_shared((RANK * threads,), "float32")
-                s_warp = T.alloc_shared((WARPS,), "float32", scope="shared")
-                s_inverse = T.alloc_shared((K,), "float32", scope="shared")
-                s_code = T.alloc_shared((SLICE,), "float32", scope="shared")
-                s_y = T.alloc_local((RANK,), "float32")
-                total = T.alloc_var("float32")
-                peak = T.alloc_var("float32")
-                scale = T.alloc_var("float32")
-                rounds = T.alloc_var("int32")
-                peak = 0.0
-                scale = 0.0
-                rounds = 0
-                for ii in T.unroll((K + threads - 1) // threads):
-                    if ii * threads + tx < K:
-                        s_inverse[ii * threads + tx] = 0.0
-                if R > 0:
-                    # Start from the stored factors; a column of zeros starts from a fixed pattern of signs.
-                    for ii in T.serial((V * R + threads - 1) // threads):
-                        if ii * threads + tx < V * R:
-                            s_X[ii * threads + tx] = widen(comp_u[comp_u_at + ii * threads + tx])
-                    T.sync_threads()
-                    for ii in T.serial((R + WARPS - 1) // WARPS):
-                        jj = ii * WARPS + tx // 32
-                        if jj < R:
-                            total = 0.0
-                            for mm_ in T.serial((V + 31) // 32):
-                                if mm_ * 32 + tx % 32 < V:
-                                    total += s_X[jj * V + mm_ * 32 + tx % 32] * s_X[jj * V + mm_ * 32 + tx % 32]
-                            total = T.warp_reduce_sum(total)
-                            if tx % 32 == 0:
-                                s_norm[jj] = total
-                    T.sync_threads()
-                    rounds = COLD_ROUNDS
-                    for jj in T.unroll(R):
-                        if s_norm[jj] > 0.0:
-                            rounds = WARM_ROUNDS
-                    for ii in T.serial((V * R + threads - 1) // threads):
-                        ee = ii * threads + tx
-                        if ee < V * R:
-                            jj = ee // V
-                            if s_norm[jj] > 0.0:
-                                s_X[ee] = s_X[ee] * T.rsqrt(s_norm[jj])
-                            else:
-                                s_X[ee] = start_sign(ee % V, jj) * V**-0.5
-                for pp_ in T.serial(2 * rounds + 2):
-                    for ss_ in T.serial(SLICES):
-                        if SLICES > 1 or pp_ == 0:
-                            T.sync_threads()
-                            # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                            for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
-                                ee = ii * threads + tx
-                                if ee < (R + count) * SLICE:
-                                    jj = ee // SLICE
-                                    vv = ss_ * SLICE + ee % SLICE
-                                    if jj < R:
-                                        s_u[ee] = widen(comp_u[comp_u_at + jj * V + vv])
-                                    else:
-                                        s_u[ee] = widen(record_u[record_u_at + (jj - R) * V + vv])
-                            for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
-                                s_at = (ii * threads + tx) * CHUNK
-                                if s_at < SLICE * K:
-                                    for ee in T.vectorized(CHUNK):
-                                        s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
-                                    for ee in T.unroll(CHUNK):
-                                        kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                        vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
-                                        s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * value_scale[value_scale_at + vv]
-                            T.sync_threads()
-                            if sub < SUBS:
-                                for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                                    s_at = (ii * SUBS + sub) * 8
-                                    if s_at < SLICE:
-                                        for ee in T.unroll(8):
-                                            s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
-                                        for jj in T.serial(R + count):
-                                            for ee in T.unroll(8):
-                                                s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
-                                        for ee in T.unroll(8):
-                                            s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
-                            T.sync_threads()
-                        if pp_ < 2 * rounds:
-                            if pp_ % 2 == 0:
-                                # Y = S X, partial sums of a key channel; the largest |S| on the way
-                                if ss_ == 0:
-                                    for jj in T.unroll(R):
-                                        s_y[jj] = 0.0
-                                if sub < SUBS:
-                                    for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                                        s_at = (ii * SUBS + sub) * 8
-                                        if s_at < SLICE:
-                                            for ee in T.unroll(8):
-                                                s_e[0] = s_S[(s_at + ee) * PITCH + kx]
-                                                peak = T.max(peak, T.abs(s_e[0]))
-                                                for jj in T.unroll(R):
-                                                    s_y[jj] += s_e[0] * s_X[jj * V + ss_ * SLICE + s_at + ee]
-                            else:
-                                # X = S^T Q / max |S|
-                                for jj in T.unroll(R):
-                                    s_y[jj] = 0.0
-                                if part < PARTS:
-                                    for ii in T.serial((K + PARTS - 1) // PARTS):
-                                        kk = part * ((K + PARTS - 1) // PARTS) + ii
-                                        if kk < K:
-                                            for jj in T.unroll(R):
-                                                s_y[jj] += s_S[vx * PITCH + kk] * s_Q[jj * K + kk]
-                                T.sync_threads()
-                                for jj in T.unroll(R):
-                                    s_part[jj * threads + tx] = s_y[jj]
-                                T.sync_threads()
-                                for ii in T.serial((SLICE * R + threads - 1) // threads):
-                                    ee = ii * threads + tx
-                                    if ee < SLICE * R:
-                                        total = 0.0
-                                        for mm_ in T.unroll(PARTS):
-                                            total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
-                                        s_X[ee // SLICE * V + ss_ * SLICE + ee % SLICE] = total * scale
+                    elif tile_slot >= first_slot:
+                        tile_count = T.alloc_var("int32")
+                        tile_count = cursor[tile_slot * (cursor_slot * 4) + (look % HV)]
+                        if tile_count < 0 or tile_count > P:
+                            status[1] = 1
                         else:
-                            if SLICES > 1 or pp_ == 2 * rounds:
-                                # R = S - K~ U~^T with the factors as stored, row sums of |R|
-                                total = 0.0
-                                if sub < SUBS:
-                                    for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                                        s_at = (ii * SUBS + sub) * 8
-                                        if s_at < SLICE:
-                                            for ee in T.unroll(8):
-                                                s_e[0] = s_S[(s_at + ee) * PITCH + kx]
-                                                for jj in T.unroll(R):
-                                                    s_e[0] -= s_Q[jj * K + kx] * s_X[jj * V + ss_ * SLICE + s_at + ee]
-                                                total += T.abs(s_e[0])
-                                                s_S[(s_at + ee) * PITCH + kx] = s_e[0]
-                                    s_part[sub * K + kx] = total
-                                T.sync_threads()
-                            if pp_ == 2 * rounds:
-                                if tx < K:
-                                    for mm_ in T.unroll(SUBS):
-                                        s_inverse[tx] = s_inverse[tx] + s_part[mm_ * K + tx]
-                            else:
-                                # scales of value channels from max |R / c|, then the codes
-                                peak = 0.0
-                                if part < PARTS:
-                                    for ii in T.serial((K + PARTS - 1) // PARTS):
-                                        kk = part * ((K + PARTS - 1) // PARTS) + ii
-                                        if kk < K:
-                                            peak = T.max(
-                                                peak, T.abs(s_S[vx * PITCH + kk] * s_inverse[kk])
-                                            )
-                                s_part[tx] = peak
-                                T.sync_threads()
-                                if tx < SLICE:
-                                    peak = 0.0
-                                    for mm_ in T.unroll(PARTS):
-                                        peak = T.max(peak, s_part[mm_ * SLICE + tx])
-                                    value_scale[value_scale_at + ss_ * SLICE + tx] = T.if_then_else(
-                                        peak >= ZERO_COLUMN, peak / 127.0, 0.0
-                                    )
-                                    s_code[tx] = T.if_then_else(
-                                        peak >= ZERO_COLUMN, 127.0 / T.max(peak, ZERO_COLUMN), 0.0
-                                    )
-                                T.sync_threads()
-                                for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
-                                    s_at = (ii * threads + tx) * CHUNK
-                                    if s_at < SLICE * K:
-                                        for ee in T.unroll(CHUNK):
-                                            kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                            vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V) - ss_ * SLICE
-                                            s_z[ee] = T.Cast(
-                                                "int8", T.max(
-                                                    T.min(T.nearbyint(s_S[vv * PITCH + kk] * s_inverse[kk] * s_code[vv]), 127.0), -127.0
-                                                )
-                                            )
-                                        for ee in T.vectorized(CHUNK):
-                                            payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
-                    if pp_ < 2 * rounds:
-                        if pp_ % 2 == 0:
-                            if pp_ == 0:
-                                peak = T.warp_reduce_max(peak)
-                                if tx % 32 == 0:
-                                    s_warp[tx // 32] = peak
-                            for jj in T.unroll(R):
-                                if sub < SUBS:
-                                    s_part[jj * threads + sub * K + kx] = s_y[jj]
-                            T.sync_threads()
-                            if pp_ == 0:
-                                for mm_ in T.unroll(WARPS):
-                                    peak = T.max(peak, s_warp[mm_])
-                                # Below this the reciprocal overflows: such a state is stored without compensators.
-                                if peak > 1e-37:
-                                    scale = 1.0 / peak
-                            for ii in T.serial((K * R + threads - 1) // threads):
-                                ee = ii * threads + tx
-                                if ee < K * R:
-                                    total = 0.0
-                                    for mm_ in T.unroll(SUBS):
-                                        total += s_part[ee // K * threads + mm_ * K + ee % K]
-                                    s_Q[ee] = total * scale
-                            T.sync_threads()
-                            # Gram matrix Y^T Y, lower half
-                            for ii in T.serial((R * R + WARPS - 1) // WARPS):
-                                ee = ii * WARPS + tx // 32
-                                if ee < R * R:
-                                    if ee % R <= ee // R:
-                                        total = 0.0
-                                        for mm_ in T.serial((K + 31) // 32):
-                                            if mm_ * 32 + tx % 32 < K:
-                                                total += s_Q[ee // R * K + mm_ * 32 + tx % 32] * s_Q[ee % R * K + mm_ * 32 + tx % 32]
-                                        total = T.warp_reduce_sum(total)
-                                        if tx % 32 == 0:
-                                            s_L[ee] = total
-                            T.sync_threads()
-                            if tx == 0:
-                                # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
-                                # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
-                                trace = T.alloc_var("float32")
-                                trace = 0.0
+                            if tile_count + phase[tile_slot * (phase_slot * 4) + (look % HV)] >= P:
+                                s_due[tx] = look
+                T.sync_threads()
+                for which in T.serial(T.min(threads, (num_rows * HV - block - turn * threads * stride + stride - 1) // stride)):
+                    bid = T.alloc_var("int32")
+                    bid = s_due[which]
+                    if bid >= 0:
+                        row = T.Cast("int64", bid // HV)
+                        head = bid % HV
+                        key_head = head // (HV // H)
+                        slot = T.alloc_var("int64")
+                        slot = T.Cast("int64", slots[row * slots_row])
+                        payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+                        T.assume(payload_at % 16 == 0)
+                        key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+                        T.assume(key_scale_at % 4 == 0)
+                        value_scale_at = slot * (value_scale_slot * 4) + head * (
+                            value_scale_head * 4
+                        )
+                        T.assume(value_scale_at % 4 == 0)
+                        comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+                        T.assume(comp_key_at % 8 == 0)
+                        comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+                        T.assume(comp_u_at % 8 == 0)
+                        record_decay_at = slot * (record_decay_slot * 4) + head * (
+                            record_decay_head * 4
+                        )
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * (record_key_slot * 8) + key_head * (
+                            record_key_head * 8
+                        )
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * (cursor_slot * 4) + head
+                        phase_at = slot * (phase_slot * 4) + head
+                        count = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        # The arrays below still serve the head before this one.
+                        T.sync_threads()
+                        kx = tx % K
+                        sub = tx // K
+                        s_S = T.alloc_shared((SLICE * PITCH,), "float32")
+                        s_z = T.alloc_local((CHUNK,), "int8")
+                        s_e = T.alloc_local((8,), "float32")
+                        # Weights of the boundary state's rows and of every record at the cursor.
+                        s_weight = T.alloc_shared((K,), "float32", scope="shared")
+                        s_rows = T.alloc_shared(((R + N) * K,), "float32")
+                        s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
+                        for ii in T.unroll((K + threads - 1) // threads):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                G = T.alloc_var("float32")
+                                G = 0.0
+                                if count > 0:
+                                    G = record_decay[record_decay_at + (count - 1) * K + kk]
+                                start = T.alloc_var("float32")
+                                start = T.exp2(G)
                                 for jj in T.serial(R):
-                                    trace += s_L[jj * R + jj]
-                                for jj in T.serial(R):
-                                    total = s_L[jj * R + jj] + RIDGE * trace
-                                    for mm_ in T.serial(jj):
-                                        total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
-                                    total = T.max(total, PIVOT_FLOOR * trace)
-                                    s_L[jj * R + jj] = T.if_then_else(
-                                        total > 0.0, T.rsqrt(total), 0.0
+                                    s_rows[jj * K + kk] = widen(comp_key[comp_key_at + jj * K + kk]) * start
+                                s_weight[kk] = start * key_scale[key_scale_at + kk]
+                                for jj in T.serial(count):
+                                    rk = widen(record_key[record_key_at + jj * K + kk])
+                                    rG = record_decay[record_decay_at + jj * K + kk]
+                                    s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
+                        # Fit the compensators, smooth and quantize. Passes over the state: two a round of the fit (Y = S X,
+                        # then X = S^T Q), one for the residual, one for its codes. A state that fits shared memory is
+                        # brought in once; otherwise every pass brings its slices in again.
+                        vx = tx % SLICE
+                        part = tx // SLICE
+                        s_X = T.alloc_shared((RANK * V,), "float32")
+                        s_Q = T.alloc_shared((RANK * K,), "float32")
+                        s_L = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                        s_norm = T.alloc_shared((RANK,), "float32", scope="shared")
+                        s_part = T.alloc_shared((RANK * threads,), "float32")
+                        s_warp = T.alloc_shared((WARPS,), "float32", scope="shared")
+                        s_inverse = T.alloc_shared((K,), "float32", scope="shared")
+                        s_code = T.alloc_shared((SLICE,), "float32", scope="shared")
+                        s_y = T.alloc_local((RANK,), "float32")
+                        total = T.alloc_var("float32")
+                        peak = T.alloc_var("float32")
+                        scale = T.alloc_var("float32")
+                        rounds = T.alloc_var("int32")
+                        peak = 0.0
+                        scale = 0.0
+                        rounds = 0
+                        for ii in T.unroll((K + threads - 1) // threads):
+                            if ii * threads + tx < K:
+                                s_inverse[ii * threads + tx] = 0.0
+                        if R > 0:
+                            # Start from the stored factors; a column of zeros starts from a fixed pattern of signs.
+                            for ii in T.serial((V * R + threads - 1) // threads):
+                                if ii * threads + tx < V * R:
+                                    s_X[(ii * threads + tx) % V * R + (ii * threads + tx) // V] = widen(
+                                        comp_u[comp_u_at + ii * threads + tx]
                                     )
-                                    for ii in T.serial(R - 1 - jj):
-                                        total = s_L[(jj + 1 + ii) * R + jj]
-                                        for mm_ in T.serial(jj):
-                                            total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
-                                        s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
-                            T.sync_threads()
-                            if tx < K:
-                                for jj in T.unroll(R):
-                                    s_y[jj] = s_Q[jj * K + tx]
-                                    for mm_ in T.unroll(jj):
-                                        s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
-                                    s_y[jj] = s_y[jj] * s_L[jj * R + jj]
-                                    s_Q[jj * K + tx] = s_y[jj]
-                            T.sync_threads()
-                        else:
                             T.sync_threads()
                             for ii in T.serial((R + WARPS - 1) // WARPS):
                                 jj = ii * WARPS + tx // 32
@@ -1035,103 +838,338 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
                                     total = 0.0
                                     for mm_ in T.serial((V + 31) // 32):
                                         if mm_ * 32 + tx % 32 < V:
-                                            total += s_X[jj * V + mm_ * 32 + tx % 32] * s_X[jj * V + mm_ * 32 + tx % 32]
+                                            total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
                                     total = T.warp_reduce_sum(total)
                                     if tx % 32 == 0:
                                         s_norm[jj] = total
                             T.sync_threads()
-                            if pp_ < 2 * rounds - 1:
-                                for ii in T.serial((V * R + threads - 1) // threads):
-                                    ee = ii * threads + tx
-                                    if ee < V * R:
-                                        s_X[ee] = s_X[ee] * T.if_then_else(
-                                            s_norm[ee // V] > 0.0, T.rsqrt(s_norm[ee // V]), 0.0
+                            rounds = COLD_ROUNDS
+                            for jj in T.unroll(R):
+                                if s_norm[jj] > 0.0:
+                                    rounds = WARM_ROUNDS
+                            for ii in T.serial((V * R + threads - 1) // threads):
+                                ee = ii * threads + tx
+                                if ee < V * R:
+                                    jj = ee % R
+                                    if s_norm[jj] > 0.0:
+                                        s_X[ee] = s_X[ee] * T.rsqrt(s_norm[jj])
+                                    else:
+                                        s_X[ee] = start_sign(ee // R, jj) * V**-0.5
+                        for pp_ in T.serial(2 * rounds + 2):
+                            for ss_ in T.serial(SLICES):
+                                if SLICES > 1 or pp_ == 0:
+                                    T.sync_threads()
+                                    # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
+                                    for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                                        ee = ii * threads + tx
+                                        if ee < (R + count) * SLICE:
+                                            jj = ee // SLICE
+                                            vv = ss_ * SLICE + ee % SLICE
+                                            if jj < R:
+                                                s_u[ee] = widen(comp_u[comp_u_at + jj * V + vv])
+                                            else:
+                                                s_u[ee] = widen(
+                                                    record_u[record_u_at + (jj - R) * V + vv]
+                                                )
+                                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                                        s_at = (ii * threads + tx) * CHUNK
+                                        if s_at < SLICE * K:
+                                            for ee in T.vectorized(CHUNK):
+                                                s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
+                                            for ee in T.unroll(CHUNK):
+                                                kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
+                                                vv = payload_value(
+                                                    ss_ * SLICE * K + s_at + ee, K, V
+                                                )
+                                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * value_scale[value_scale_at + vv]
+                                    T.sync_threads()
+                                    if sub < SUBS:
+                                        for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                            s_at = (ii * SUBS + sub) * 8
+                                            if s_at < SLICE:
+                                                for ee in T.unroll(8):
+                                                    s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
+                                                for jj in T.serial(R + count):
+                                                    for ee in T.unroll(8):
+                                                        s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
+                                                for ee in T.unroll(8):
+                                                    s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
+                                    T.sync_threads()
+                                if pp_ < 2 * rounds:
+                                    if pp_ % 2 == 0:
+                                        # Y = S X, partial sums of a key channel; the largest |S| on the way
+                                        if ss_ == 0:
+                                            for jj in T.unroll(R):
+                                                s_y[jj] = 0.0
+                                        if sub < SUBS:
+                                            for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                                s_at = (ii * SUBS + sub) * 8
+                                                if s_at < SLICE:
+                                                    for ee in T.unroll(8):
+                                                        s_e[0] = s_S[(s_at + ee) * PITCH + kx]
+                                                        peak = T.max(peak, T.abs(s_e[0]))
+                                                        for jj in T.unroll(R):
+                                                            s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
+                                    else:
+                                        # X = S^T Q / max |S|
+                                        for jj in T.unroll(R):
+                                            s_y[jj] = 0.0
+                                        if part < PARTS:
+                                            for ii in T.serial((K + PARTS - 1) // PARTS):
+                                                kk = part * ((K + PARTS - 1) // PARTS) + ii
+                                                if kk < K:
+                                                    for jj in T.unroll(R):
+                                                        s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
+                                        T.sync_threads()
+                                        for jj in T.unroll(R):
+                                            s_part[jj * threads + tx] = s_y[jj]
+                                        T.sync_threads()
+                                        for ii in T.serial((SLICE * R + threads - 1) // threads):
+                                            ee = ii * threads + tx
+                                            if ee < SLICE * R:
+                                                total = 0.0
+                                                for mm_ in T.unroll(PARTS):
+                                                    total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
+                                                s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
+                                else:
+                                    if SLICES > 1 or pp_ == 2 * rounds:
+                                        # R = S - K~ U~^T with the factors as stored, row sums of |R|
+                                        total = 0.0
+                                        if sub < SUBS:
+                                            for jj in T.unroll(R):
+                                                s_y[jj] = s_Q[kx * R + jj]
+                                            for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                                s_at = (ii * SUBS + sub) * 8
+                                                if s_at < SLICE:
+                                                    for ee in T.unroll(8):
+                                                        s_e[0] = s_S[(s_at + ee) * PITCH + kx]
+                                                        for jj in T.unroll(R):
+                                                            s_e[0] -= s_y[jj] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
+                                                        total += T.abs(s_e[0])
+                                                        s_S[(s_at + ee) * PITCH + kx] = s_e[0]
+                                            s_part[sub * K + kx] = total
+                                        T.sync_threads()
+                                    if pp_ == 2 * rounds:
+                                        if tx < K:
+                                            for mm_ in T.unroll(SUBS):
+                                                s_inverse[tx] = s_inverse[tx] + s_part[mm_ * K + tx]
+                                    else:
+                                        # scales of value channels from max |R / c|, then the codes
+                                        peak = 0.0
+                                        if part < PARTS:
+                                            for ii in T.serial((K + PARTS - 1) // PARTS):
+                                                kk = part * ((K + PARTS - 1) // PARTS) + ii
+                                                if kk < K:
+                                                    peak = T.max(
+                                                        peak, T.abs(
+                                                            s_S[vx * PITCH + kk] * s_inverse[kk]
+                                                        )
+                                                    )
+                                        s_part[tx] = peak
+                                        T.sync_threads()
+                                        if tx < SLICE:
+                                            peak = 0.0
+                                            for mm_ in T.unroll(PARTS):
+                                                peak = T.max(peak, s_part[mm_ * SLICE + tx])
+                                            value_scale[value_scale_at + ss_ * SLICE + tx] = T.if_then_else(
+                                                peak >= ZERO_COLUMN, peak / 127.0, 0.0
+                                            )
+                                            s_code[tx] = T.if_then_else(
+                                                peak >= ZERO_COLUMN, 127.0 / T.max(peak, ZERO_COLUMN), 0.0
+                                            )
+                                        T.sync_threads()
+                                        for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                                            s_at = (ii * threads + tx) * CHUNK
+                                            if s_at < SLICE * K:
+                                                for ee in T.unroll(CHUNK):
+                                                    kk = payload_key(
+                                                        ss_ * SLICE * K + s_at + ee, K, V
+                                                    )
+                                                    vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V) - ss_ * SLICE
+                                                    s_z[ee] = T.Cast(
+                                                        "int8", T.max(
+                                                            T.min(T.nearbyint(s_S[vv * PITCH + kk] * s_inverse[kk] * s_code[vv]), 127.0), -127.0
+                                                        )
+                                                    )
+                                                for ee in T.vectorized(CHUNK):
+                                                    payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
+                            if pp_ < 2 * rounds:
+                                if pp_ % 2 == 0:
+                                    if pp_ == 0:
+                                        peak = T.warp_reduce_max(peak)
+                                        if tx % 32 == 0:
+                                            s_warp[tx // 32] = peak
+                                    for jj in T.unroll(R):
+                                        if sub < SUBS:
+                                            s_part[jj * threads + sub * K + kx] = s_y[jj]
+                                    T.sync_threads()
+                                    if pp_ == 0:
+                                        for mm_ in T.unroll(WARPS):
+                                            peak = T.max(peak, s_warp[mm_])
+                                        # Below this the reciprocal overflows: such a state is stored without compensators.
+                                        if peak > 1e-37:
+                                            scale = 1.0 / peak
+                                    for ii in T.serial((K * R + threads - 1) // threads):
+                                        ee = ii * threads + tx
+                                        if ee < K * R:
+                                            total = 0.0
+                                            for mm_ in T.unroll(SUBS):
+                                                total += s_part[ee // K * threads + mm_ * K + ee % K]
+                                            s_Q[ee % K * R + ee // K] = total * scale
+                                    T.sync_threads()
+                                    # Gram matrix Y^T Y, lower half
+                                    for ii in T.serial((R * R + WARPS - 1) // WARPS):
+                                        ee = ii * WARPS + tx // 32
+                                        if ee < R * R:
+                                            if ee % R <= ee // R:
+                                                total = 0.0
+                                                for mm_ in T.serial((K + 31) // 32):
+                                                    if mm_ * 32 + tx % 32 < K:
+                                                        total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
+                                                total = T.warp_reduce_sum(total)
+                                                if tx % 32 == 0:
+                                                    s_L[ee] = total
+                                    T.sync_threads()
+                                    if tx == 0:
+                                        # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
+                                        # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
+                                        trace = T.alloc_var("float32")
+                                        trace = 0.0
+                                        for jj in T.serial(R):
+                                            trace += s_L[jj * R + jj]
+                                        for jj in T.serial(R):
+                                            total = s_L[jj * R + jj] + RIDGE * trace
+                                            for mm_ in T.serial(jj):
+                                                total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
+                                            total = T.max(total, PIVOT_FLOOR * trace)
+                                            s_L[jj * R + jj] = T.if_then_else(
+                                                total > 0.0, T.rsqrt(total), 0.0
+                                            )
+                                            for ii in T.serial(R - 1 - jj):
+                                                total = s_L[(jj + 1 + ii) * R + jj]
+                                                for mm_ in T.serial(jj):
+                                                    total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
+                                                s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
+                                    T.sync_threads()
+                                    if tx < K:
+                                        for jj in T.unroll(R):
+                                            s_y[jj] = s_Q[tx * R + jj]
+                                            for mm_ in T.unroll(jj):
+                                                s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
+                                            s_y[jj] = s_y[jj] * s_L[jj * R + jj]
+                                            s_Q[tx * R + jj] = s_y[jj]
+                                    T.sync_threads()
+                                else:
+                                    T.sync_threads()
+                                    for ii in T.serial((R + WARPS - 1) // WARPS):
+                                        jj = ii * WARPS + tx // 32
+                                        if jj < R:
+                                            total = 0.0
+                                            for mm_ in T.serial((V + 31) // 32):
+                                                if mm_ * 32 + tx % 32 < V:
+                                                    total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
+                                            total = T.warp_reduce_sum(total)
+                                            if tx % 32 == 0:
+                                                s_norm[jj] = total
+                                    T.sync_threads()
+                                    if pp_ < 2 * rounds - 1:
+                                        for ii in T.serial((V * R + threads - 1) // threads):
+                                            ee = ii * threads + tx
+                                            if ee < V * R:
+                                                s_X[ee] = s_X[ee] * T.if_then_else(
+                                                    s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
+                                                )
+                                    else:
+                                        # The singular value is split evenly; factors are rounded to storage before the residual is taken,
+                                        # and a pair that their type cannot hold is dropped.
+                                        s_top = T.alloc_local((2,), "float32")
+                                        s_tops = T.alloc_shared(
+                                            (2, WARPS), "float32", scope="shared"
                                         )
-                            else:
-                                # The singular value is split evenly; factors are rounded to storage before the residual is taken,
-                                # and a pair that their type cannot hold is dropped.
-                                s_top = T.alloc_local((2,), "float32")
-                                s_tops = T.alloc_shared((2, WARPS), "float32", scope="shared")
-                                for jj in T.serial(R):
-                                    s_root = T.alloc_var("float32")
-                                    s_left = T.alloc_var("float32")
-                                    s_right = T.alloc_var("float32")
-                                    s_root = T.sqrt(T.sqrt(s_norm[jj]))
-                                    s_left = s_root * T.sqrt(peak)
-                                    s_right = 0.0
-                                    if s_root > 0.0:
-                                        s_right = T.sqrt(peak) / s_root
-                                    s_top[0] = 0.0
-                                    s_top[1] = 0.0
-                                    for ii in T.unroll((K + threads - 1) // threads):
-                                        if ii * threads + tx < K:
-                                            s_top[0] = T.max(
-                                                s_top[0], T.abs(
-                                                    s_Q[jj * K + ii * threads + tx] * s_left
-                                                )
-                                            )
-                                    for ii in T.unroll((V + threads - 1) // threads):
-                                        if ii * threads + tx < V:
-                                            s_top[1] = T.max(
-                                                s_top[1], T.abs(
-                                                    s_X[jj * V + ii * threads + tx] * s_right
-                                                )
-                                            )
-                                    for mm_ in T.unroll(2):
-                                        s_top[mm_] = T.warp_reduce_max(s_top[mm_])
+                                        for jj in T.serial(R):
+                                            s_root = T.alloc_var("float32")
+                                            s_left = T.alloc_var("float32")
+                                            s_right = T.alloc_var("float32")
+                                            s_root = T.sqrt(T.sqrt(s_norm[jj]))
+                                            s_left = s_root * T.sqrt(peak)
+                                            s_right = 0.0
+                                            if s_root > 0.0:
+                                                s_right = T.sqrt(peak) / s_root
+                                            s_top[0] = 0.0
+                                            s_top[1] = 0.0
+                                            for ii in T.unroll((K + threads - 1) // threads):
+                                                if ii * threads + tx < K:
+                                                    s_top[0] = T.max(
+                                                        s_top[0], T.abs(
+                                                            s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                        )
+                                                    )
+                                            for ii in T.unroll((V + threads - 1) // threads):
+                                                if ii * threads + tx < V:
+                                                    s_top[1] = T.max(
+                                                        s_top[1], T.abs(
+                                                            s_X[(ii * threads + tx) * R + jj] * s_right
+                                                        )
+                                                    )
+                                            for mm_ in T.unroll(2):
+                                                s_top[mm_] = T.warp_reduce_max(s_top[mm_])
+                                            T.sync_threads()
+                                            if tx % 32 == 0:
+                                                for mm_ in T.unroll(2):
+                                                    s_tops[mm_, tx // 32] = s_top[mm_]
+                                            T.sync_threads()
+                                            for mm_ in T.unroll(2):
+                                                for ii in T.unroll(WARPS):
+                                                    s_top[mm_] = T.max(s_top[mm_], s_tops[mm_, ii])
+                                            if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
+                                                s_left = 0.0
+                                                s_right = 0.0
+                                            for ii in T.unroll((K + threads - 1) // threads):
+                                                if ii * threads + tx < K:
+                                                    s_Q[(ii * threads + tx) * R + jj] = T.Cast(
+                                                        "float32", T.Cast(
+                                                            "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                        )
+                                                    )
+                                            for ii in T.unroll((V + threads - 1) // threads):
+                                                if ii * threads + tx < V:
+                                                    s_X[(ii * threads + tx) * R + jj] = T.Cast(
+                                                        "float32", T.Cast(
+                                                            "float16", s_X[(ii * threads + tx) * R + jj] * s_right
+                                                        )
+                                                    )
                                     T.sync_threads()
-                                    if tx % 32 == 0:
-                                        for mm_ in T.unroll(2):
-                                            s_tops[mm_, tx // 32] = s_top[mm_]
-                                    T.sync_threads()
-                                    for mm_ in T.unroll(2):
-                                        for ii in T.unroll(WARPS):
-                                            s_top[mm_] = T.max(s_top[mm_], s_tops[mm_, ii])
-                                    if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
-                                        s_left = 0.0
-                                        s_right = 0.0
-                                    for ii in T.unroll((K + threads - 1) // threads):
-                                        if ii * threads + tx < K:
-                                            s_Q[jj * K + ii * threads + tx] = T.Cast(
-                                                "float32", T.Cast(
-                                                    "float16", s_Q[jj * K + ii * threads + tx] * s_left
-                                                )
-                                            )
-                                    for ii in T.unroll((V + threads - 1) // threads):
-                                        if ii * threads + tx < V:
-                                            s_X[jj * V + ii * threads + tx] = T.Cast(
-                                                "float32", T.Cast(
-                                                    "float16", s_X[jj * V + ii * threads + tx] * s_right
-                                                )
-                                            )
-                            T.sync_threads()
-                    elif pp_ == 2 * rounds:
-                        if tx < K:
-                            # c = sqrt(mean |R|) of a key channel (paper, section 3.4)
-                            total = T.max(T.sqrt(s_inverse[tx] * (1.0 / V)), SMOOTHING_FLOOR)
-                            key_scale[key_scale_at + tx] = total
-                            s_inverse[tx] = 1.0 / total
+                            elif pp_ == 2 * rounds:
+                                if tx < K:
+                                    # c = sqrt(mean |R|) of a key channel (paper, section 3.4)
+                                    total = T.max(
+                                        T.sqrt(s_inverse[tx] * (1.0 / V)), SMOOTHING_FLOOR
+                                    )
+                                    key_scale[key_scale_at + tx] = total
+                                    s_inverse[tx] = 1.0 / total
+                                T.sync_threads()
+                        for ii in T.serial((K * R + threads - 1) // threads):
+                            if ii * threads + tx < K * R:
+                                comp_key[comp_key_at + ii * threads + tx] = T.Cast(
+                                    "float16", s_Q[(ii * threads + tx) % K * R + (ii * threads + tx) // K]
+                                )
+                        for ii in T.serial((V * R + threads - 1) // threads):
+                            if ii * threads + tx < V * R:
+                                comp_u[comp_u_at + ii * threads + tx] = T.Cast(
+                                    "float16", s_X[(ii * threads + tx) % V * R + (ii * threads + tx) // V]
+                                )
+                        # All threads have read the cursor.
                         T.sync_threads()
-                for ii in T.serial((K * R + threads - 1) // threads):
-                    if ii * threads + tx < K * R:
-                        comp_key[comp_key_at + ii * threads + tx] = T.Cast(
-                            "float16", s_Q[ii * threads + tx]
-                        )
-                for ii in T.serial((V * R + threads - 1) // threads):
-                    if ii * threads + tx < V * R:
-                        comp_u[comp_u_at + ii * threads + tx] = T.Cast(
-                            "float16", s_X[ii * threads + tx]
-                        )
-                if tx == 0:
-                    cursor[cursor_at] = 0
-                    phase[phase_at] = 0
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
 
     return flush
 
 
 def config_materialize(K, V, H, HV, P, R, D=0):
     """Default of build_materialize's tuning arguments."""
-    return config_flush(K, V, H, HV, P, R, D)
+    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
 
 
 def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
@@ -1287,7 +1325,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
 
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
-    return config_flush(K, V, H, HV, P, R, D)
+    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
 
 
 def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
@@ -1400,11 +1438,11 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                     for ii in T.serial((V * R + threads - 1) // threads):
                         ee = ii * threads + tx
                         if ee < V * R:
-                            jj = ee // V
+                            jj = ee % R
                             if s_norm[jj] > 0.0:
                                 s_X[ee] = s_X[ee] * T.rsqrt(s_norm[jj])
                             else:
-                                s_X[ee] = start_sign(ee % V, jj) * V**-0.5
+                                s_X[ee] = start_sign(ee // R, jj) * V**-0.5
                 for pp_ in T.serial(2 * rounds + 2):
                     for ss_ in T.serial(SLICES):
                         if SLICES > 1 or pp_ == 0:
@@ -1431,7 +1469,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                                 s_e[0] = s_S[(s_at + ee) * PITCH + kx]
                                                 peak = T.max(peak, T.abs(s_e[0]))
                                                 for jj in T.unroll(R):
-                                                    s_y[jj] += s_e[0] * s_X[jj * V + ss_ * SLICE + s_at + ee]
+                                                    s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
                             else:
                                 # X = S^T Q / max |S|
                                 for jj in T.unroll(R):
@@ -1441,7 +1479,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         kk = part * ((K + PARTS - 1) // PARTS) + ii
                                         if kk < K:
                                             for jj in T.unroll(R):
-                                                s_y[jj] += s_S[vx * PITCH + kk] * s_Q[jj * K + kk]
+                                                s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
                                 T.sync_threads()
                                 for jj in T.unroll(R):
                                     s_part[jj * threads + tx] = s_y[jj]
@@ -1452,19 +1490,21 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         total = 0.0
                                         for mm_ in T.unroll(PARTS):
                                             total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
-                                        s_X[ee // SLICE * V + ss_ * SLICE + ee % SLICE] = total * scale
+                                        s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
                         else:
                             if SLICES > 1 or pp_ == 2 * rounds:
                                 # R = S - K~ U~^T with the factors as stored, row sums of |R|
                                 total = 0.0
                                 if sub < SUBS:
+                                    for jj in T.unroll(R):
+                                        s_y[jj] = s_Q[kx * R + jj]
                                     for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
                                         s_at = (ii * SUBS + sub) * 8
                                         if s_at < SLICE:
                                             for ee in T.unroll(8):
                                                 s_e[0] = s_S[(s_at + ee) * PITCH + kx]
                                                 for jj in T.unroll(R):
-                                                    s_e[0] -= s_Q[jj * K + kx] * s_X[jj * V + ss_ * SLICE + s_at + ee]
+                                                    s_e[0] -= s_y[jj] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
                                                 total += T.abs(s_e[0])
                                                 s_S[(s_at + ee) * PITCH + kx] = s_e[0]
                                     s_part[sub * K + kx] = total
@@ -1531,7 +1571,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                     total = 0.0
                                     for mm_ in T.unroll(SUBS):
                                         total += s_part[ee // K * threads + mm_ * K + ee % K]
-                                    s_Q[ee] = total * scale
+                                    s_Q[ee % K * R + ee // K] = total * scale
                             T.sync_threads()
                             # Gram matrix Y^T Y, lower half
                             for ii in T.serial((R * R + WARPS - 1) // WARPS):
@@ -1541,7 +1581,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         total = 0.0
                                         for mm_ in T.serial((K + 31) // 32):
                                             if mm_ * 32 + tx % 32 < K:
-                                                total += s_Q[ee // R * K + mm_ * 32 + tx % 32] * s_Q[ee % R * K + mm_ * 32 + tx % 32]
+                                                total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
                                         total = T.warp_reduce_sum(total)
                                         if tx % 32 == 0:
                                             s_L[ee] = total
@@ -1569,11 +1609,11 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                             T.sync_threads()
                             if tx < K:
                                 for jj in T.unroll(R):
-                                    s_y[jj] = s_Q[jj * K + tx]
+                                    s_y[jj] = s_Q[tx * R + jj]
                                     for mm_ in T.unroll(jj):
                                         s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
                                     s_y[jj] = s_y[jj] * s_L[jj * R + jj]
-                                    s_Q[jj * K + tx] = s_y[jj]
+                                    s_Q[tx * R + jj] = s_y[jj]
                             T.sync_threads()
                         else:
                             T.sync_threads()
@@ -1583,7 +1623,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                     total = 0.0
                                     for mm_ in T.serial((V + 31) // 32):
                                         if mm_ * 32 + tx % 32 < V:
-                                            total += s_X[jj * V + mm_ * 32 + tx % 32] * s_X[jj * V + mm_ * 32 + tx % 32]
+                                            total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
                                     total = T.warp_reduce_sum(total)
                                     if tx % 32 == 0:
                                         s_norm[jj] = total
@@ -1593,7 +1633,7 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                     ee = ii * threads + tx
                                     if ee < V * R:
                                         s_X[ee] = s_X[ee] * T.if_then_else(
-                                            s_norm[ee // V] > 0.0, T.rsqrt(s_norm[ee // V]), 0.0
+                                            s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
                                         )
                             else:
                                 # The singular value is split evenly; factors are rounded to storage before the residual is taken,
@@ -1615,14 +1655,14 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         if ii * threads + tx < K:
                                             s_top[0] = T.max(
                                                 s_top[0], T.abs(
-                                                    s_Q[jj * K + ii * threads + tx] * s_left
+                                                    s_Q[(ii * threads + tx) * R + jj] * s_left
                                                 )
                                             )
                                     for ii in T.unroll((V + threads - 1) // threads):
                                         if ii * threads + tx < V:
                                             s_top[1] = T.max(
                                                 s_top[1], T.abs(
-                                                    s_X[jj * V + ii * threads + tx] * s_right
+                                                    s_X[(ii * threads + tx) * R + jj] * s_right
                                                 )
                                             )
                                     for mm_ in T.unroll(2):
@@ -1640,16 +1680,16 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         s_right = 0.0
                                     for ii in T.unroll((K + threads - 1) // threads):
                                         if ii * threads + tx < K:
-                                            s_Q[jj * K + ii * threads + tx] = T.Cast(
+                                            s_Q[(ii * threads + tx) * R + jj] = T.Cast(
                                                 "float32", T.Cast(
-                                                    "float16", s_Q[jj * K + ii * threads + tx] * s_left
+                                                    "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
                                                 )
                                             )
                                     for ii in T.unroll((V + threads - 1) // threads):
                                         if ii * threads + tx < V:
-                                            s_X[jj * V + ii * threads + tx] = T.Cast(
+                                            s_X[(ii * threads + tx) * R + jj] = T.Cast(
                                                 "float32", T.Cast(
-                                                    "float16", s_X[jj * V + ii * threads + tx] * s_right
+                                                    "float16", s_X[(ii * threads + tx) * R + jj] * s_right
                                                 )
                                             )
                             T.sync_threads()
@@ -1663,12 +1703,12 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                 for ii in T.serial((K * R + threads - 1) // threads):
                     if ii * threads + tx < K * R:
                         comp_key[comp_key_at + ii * threads + tx] = T.Cast(
-                            "float16", s_Q[ii * threads + tx]
+                            "float16", s_Q[(ii * threads + tx) % K * R + (ii * threads + tx) // K]
                         )
                 for ii in T.serial((V * R + threads - 1) // threads):
                     if ii * threads + tx < V * R:
                         comp_u[comp_u_at + ii * threads + tx] = T.Cast(
-                            "float16", s_X[ii * threads + tx]
+                            "float16", s_X[(ii * threads + tx) % V * R + (ii * threads + tx) // V]
                         )
                 if tx == 0:
                     cursor[cursor_at] = 0

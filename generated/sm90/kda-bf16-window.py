@@ -499,14 +499,16 @@ def config_flush(K, V, H, HV, P, R, D=0):
     """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
     slices = _slices(K, V, P, R, 256)
     resident = 233472 // (_shared_bytes(K, V, P, R, 256, slices) + 1024)
-    return {"threads": 256, "slices": slices, "min_blocks": max(1, min(2, resident))}
+    min_blocks = max(1, min(2, resident))
+    return {"threads": 256, "slices": slices, "min_blocks": min_blocks, "blocks": min_blocks * 132}
 
 
-def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
+def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264):
     """Close the window of every row whose phase and count have reached P; others are left alone.
 
-    threads: of a block (one row and value head), at least K and V / slices.
+    threads: of a block, at least K and V / slices.
     slices: parts of the value channels that are in shared memory one after the other.
+    blocks: of a launch at most; each looks through its share of rows and value heads.
     """
     WARPS = threads // 32
     N = 1 * P  # records of a full window
@@ -534,115 +536,133 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
         slots_row: T.int64,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
-        with T.Kernel(num_rows * HV, threads=threads) as bid:
+        with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
-            head = bid % HV
-            key_head = head // (HV // H)
-            slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
-            T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-            T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-            T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
-            T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
-            # count: tokens in the window; -1 keeps the row inactive
-            count = T.alloc_var("int32")
-            count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
-                    count = cursor[cursor_at]
-                    if count < 0 or count > P:
-                        count = -1
-                        if tx == 0:
-                            status[1] = 1
-                else:
-                    if tx == 0:
+            stride = T.min(num_rows * HV, blocks)
+            s_due = T.alloc_shared((threads,), "int32", scope="shared")
+            for turn in T.serial((num_rows * HV - block + stride * threads - 1) // (stride * threads)):
+                # Each thread looks at one of the block's next heads; those that are due come in turn.
+                look = block + (turn * threads + tx) * stride
+                T.sync_threads()
+                s_due[tx] = -1
+                if look < num_rows * HV:
+                    tile_slot = T.alloc_var("int64")
+                    tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
+                    if tile_slot >= num_slots:
                         status[0] = 1
-            if count >= 0:
-                if count + phase[phase_at] < P:
-                    count = -1
-            if count >= 0:
-                kx = tx % K
-                sub = tx // K
-                s_S = T.alloc_shared((SLICE * PITCH,), "float32")
-                s_z = T.alloc_local((CHUNK,), "bfloat16")
-                s_e = T.alloc_local((8,), "float32")
-                # Weights of the boundary state's rows and of every record at the cursor.
-                s_weight = T.alloc_shared((K,), "float32", scope="shared")
-                s_rows = T.alloc_shared(((R + N) * K,), "float32")
-                s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
-                for ii in T.unroll((K + threads - 1) // threads):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        G = T.alloc_var("float32")
-                        G = 0.0
-                        if count > 0:
-                            G = record_decay[record_decay_at + (count - 1) * K + kk]
-                        start = T.alloc_var("float32")
-                        start = T.exp2(G)
-                        s_weight[kk] = start
-                        for jj in T.serial(count):
-                            rk = widen(record_key[record_key_at + jj * K + kk])
-                            rG = record_decay[record_decay_at + jj * K + kk]
-                            s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
-                # No scales: the state is written as it is.
-                for ss_ in T.serial(SLICES):
-                    T.sync_threads()
-                    # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                    for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
-                        ee = ii * threads + tx
-                        if ee < (R + count) * SLICE:
-                            jj = ee // SLICE
-                            vv = ss_ * SLICE + ee % SLICE
-                            s_u[ee] = widen(record_u[record_u_at + jj * V + vv])
-                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
-                        s_at = (ii * threads + tx) * CHUNK
-                        if s_at < SLICE * K:
-                            for ee in T.vectorized(CHUNK):
-                                s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
-                            for ee in T.unroll(CHUNK):
-                                kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
-                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = widen(s_z[ee]) * s_weight[kk]
-                    T.sync_threads()
-                    if sub < SUBS:
-                        for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                            s_at = (ii * SUBS + sub) * 8
-                            if s_at < SLICE:
-                                for ee in T.unroll(8):
-                                    s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
-                                for jj in T.serial(R + count):
-                                    for ee in T.unroll(8):
-                                        s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
-                                for ee in T.unroll(8):
-                                    s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
-                    T.sync_threads()
-                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
-                        s_at = (ii * threads + tx) * CHUNK
-                        if s_at < SLICE * K:
-                            for ee in T.unroll(CHUNK):
-                                kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V) - ss_ * SLICE
-                                s_z[ee] = narrow(s_S[vv * PITCH + kk], "bfloat16")
-                            for ee in T.vectorized(CHUNK):
-                                payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
-                if tx == 0:
-                    cursor[cursor_at] = 0
-                    phase[phase_at] = 0
+                    elif tile_slot >= first_slot:
+                        tile_count = T.alloc_var("int32")
+                        tile_count = cursor[tile_slot * (cursor_slot * 4) + (look % HV)]
+                        if tile_count < 0 or tile_count > P:
+                            status[1] = 1
+                        else:
+                            if tile_count + phase[tile_slot * (phase_slot * 4) + (look % HV)] >= P:
+                                s_due[tx] = look
+                T.sync_threads()
+                for which in T.serial(T.min(threads, (num_rows * HV - block - turn * threads * stride + stride - 1) // stride)):
+                    bid = T.alloc_var("int32")
+                    bid = s_due[which]
+                    if bid >= 0:
+                        row = T.Cast("int64", bid // HV)
+                        head = bid % HV
+                        key_head = head // (HV // H)
+                        slot = T.alloc_var("int64")
+                        slot = T.Cast("int64", slots[row * slots_row])
+                        payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+                        T.assume(payload_at % 8 == 0)
+                        record_decay_at = slot * (record_decay_slot * 4) + head * (
+                            record_decay_head * 4
+                        )
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * (record_key_slot * 8) + key_head * (
+                            record_key_head * 8
+                        )
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * (cursor_slot * 4) + head
+                        phase_at = slot * (phase_slot * 4) + head
+                        count = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        # The arrays below still serve the head before this one.
+                        T.sync_threads()
+                        kx = tx % K
+                        sub = tx // K
+                        s_S = T.alloc_shared((SLICE * PITCH,), "float32")
+                        s_z = T.alloc_local((CHUNK,), "bfloat16")
+                        s_e = T.alloc_local((8,), "float32")
+                        # Weights of the boundary state's rows and of every record at the cursor.
+                        s_weight = T.alloc_shared((K,), "float32", scope="shared")
+                        s_rows = T.alloc_shared(((R + N) * K,), "float32")
+                        s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
+                        for ii in T.unroll((K + threads - 1) // threads):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                G = T.alloc_var("float32")
+                                G = 0.0
+                                if count > 0:
+                                    G = record_decay[record_decay_at + (count - 1) * K + kk]
+                                start = T.alloc_var("float32")
+                                start = T.exp2(G)
+                                s_weight[kk] = start
+                                for jj in T.serial(count):
+                                    rk = widen(record_key[record_key_at + jj * K + kk])
+                                    rG = record_decay[record_decay_at + jj * K + kk]
+                                    s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
+                        # No scales: the state is written as it is.
+                        for ss_ in T.serial(SLICES):
+                            T.sync_threads()
+                            # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
+                            for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                                ee = ii * threads + tx
+                                if ee < (R + count) * SLICE:
+                                    jj = ee // SLICE
+                                    vv = ss_ * SLICE + ee % SLICE
+                                    s_u[ee] = widen(record_u[record_u_at + jj * V + vv])
+                            for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * CHUNK
+                                if s_at < SLICE * K:
+                                    for ee in T.vectorized(CHUNK):
+                                        s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
+                                    for ee in T.unroll(CHUNK):
+                                        kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
+                                        vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
+                                        s_S[(vv - ss_ * SLICE) * PITCH + kk] = widen(s_z[ee]) * s_weight[kk]
+                            T.sync_threads()
+                            if sub < SUBS:
+                                for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                    s_at = (ii * SUBS + sub) * 8
+                                    if s_at < SLICE:
+                                        for ee in T.unroll(8):
+                                            s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
+                                        for jj in T.serial(R + count):
+                                            for ee in T.unroll(8):
+                                                s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
+                                        for ee in T.unroll(8):
+                                            s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
+                            T.sync_threads()
+                            for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * CHUNK
+                                if s_at < SLICE * K:
+                                    for ee in T.unroll(CHUNK):
+                                        kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
+                                        vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V) - ss_ * SLICE
+                                        s_z[ee] = narrow(s_S[vv * PITCH + kk], "bfloat16")
+                                    for ee in T.vectorized(CHUNK):
+                                        payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
+                        # All threads have read the cursor.
+                        T.sync_threads()
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
 
     return flush
 
 
 def config_materialize(K, V, H, HV, P, R, D=0):
     """Default of build_materialize's tuning arguments."""
-    return config_flush(K, V, H, HV, P, R, D)
+    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
 
 
 def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
@@ -779,7 +799,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
 
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
-    return config_flush(K, V, H, HV, P, R, D)
+    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
 
 
 def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):

@@ -44,6 +44,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         gpu=arch.gpu,
         shared_block=arch.shared_block,
         shared_sm=arch.shared_sm,
+        multiprocessors=arch.multiprocessors,
         K=spec.K,
         V=spec.V,
         P=plan.default_window,

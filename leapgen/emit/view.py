@@ -116,6 +116,7 @@ class View:
     gpu: bool
     shared_block: int
     shared_sm: int
+    multiprocessors: int
     K: int
     V: int
     P: int

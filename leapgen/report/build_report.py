@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from leapgen.schedule.arch import ARCHES, arch_named
 from leapgen.spec.model import Spec
 
 HOST_NAME = "_host.py"
+SHOWN = ("cpu", "sm90")
+"""Archs for which generated/ keeps a file of every format. What a format changes can be read there;
+on the other archs these modules differ in names, and the manifest keeps their digests."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,14 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
             for picks in _picks(name, request):
                 yield from _modules(name, request.archs, picks, (request.format,), True, step)
         return
-    for path in paths.shipped_specs():
-        yield from _modules(str(path), request.archs, {}, tuple(FORMATS), True, step)
-        for choice, options in pipeline.parse(str(path)).choices.items():
+    for path in map(str, paths.shipped_specs()):
+        spec = pipeline.parse(path)
+        for w in _modules(path, request.archs, {}, tuple(FORMATS), True, step):
+            default = w.spec.state.format == spec.state.format
+            yield replace(w, kept=default or w.arch in SHOWN)
+        for choice, options in spec.choices.items():
             for option in options[1:]:
-                one = {choice: option}
-                yield from _modules(str(path), request.archs, one, (None,), False, step)
+                yield from _modules(path, request.archs, {choice: option}, (None,), False, step)
 
 
 def _compile(wanted: Iterable[Wanted], step: Step) -> list[Usage]:

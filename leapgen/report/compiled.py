@@ -11,6 +11,7 @@ from typing import Any
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
 from leapgen.emit.render import Source
+from leapgen.oracle.emulator.lowering import PASS_CONFIGS
 from leapgen.report.progress import Step
 from leapgen.report.resources import Resources, assemble_all
 from leapgen.report.subjects import need_compiler, prepare
@@ -48,11 +49,15 @@ def shapes(spec: Spec) -> dict[tuple[int, int, int, int], list[str]]:
 def _assembled(
     module: Module, row: Arch, arguments: tuple[int, ...], common: Mapping[str, Any]
 ) -> Iterator[Usage]:
-    jobs = []
-    for kernel in module.kernels.values():
-        jobs.append((kernel.build(*arguments, **kernel.config(*arguments)), row.target))
-    for name, r in zip(module.kernels, assemble_all(jobs), strict=True):
-        yield _usage(name, r, common)
+    # Compiled as the host compiles them; kernels of one module rarely differ in that.
+    groups: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+    for name, kernel in module.kernels.items():
+        groups.setdefault(tuple(sorted(kernel.pass_configs.items())), []).append(name)
+    for configs, names in groups.items():
+        kernels = [module.kernels[name] for name in names]
+        jobs = [(k.build(*arguments, **k.config(*arguments)), row.target) for k in kernels]
+        found = assemble_all(jobs, {**PASS_CONFIGS, **dict(configs)})
+        yield from (_usage(name, r, common) for name, r in zip(names, found, strict=True))
 
 
 def _usage(name: str, r: Resources, common: Mapping[str, Any]) -> Usage:

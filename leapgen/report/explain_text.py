@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 
 def _choices(e: Explanation) -> str:
-    lines = [f"`{e.path}`, format `{e.format}` ({e.format_doc}), arch `{e.arch}`."]
+    lines = [f"`{e.path}`, format `{e.format}` ({e.format_doc}), arch `{e.arch}`.\n"]
     for choice, options in e.choices.items():
         marked = (f"**{o}**" if o == e.picks[choice] else o for o in options)
         lines.append(f"- {choice}: {', '.join(marked)}")

@@ -106,7 +106,9 @@ class Expressions:
         data = buffer.data
         if data in self.names:
             return self.machine.globals.get(self.names[data])
-        if data in self.mixed or str(buffer.dtype) not in TRACKED:
+        # A variable of type bool is lowered to one of int8.
+        flag = str(buffer.dtype) == "int8" and str(buffer.scope()) == "local.var"
+        if data in self.mixed or not (flag or str(buffer.dtype) in TRACKED):
             return None
         if data not in self.memories:
             size = int(np.prod([int(extent) for extent in buffer.shape]))

@@ -38,6 +38,7 @@ class Arch:
     registers           32-bit registers of one SM
     threads_sm          resident threads of one SM
     blocks_sm           resident blocks of one SM
+    multiprocessors     SMs of the row's common data-centre or workstation product
     async_copy          cp.async from global to shared memory
     bulk_copy           1-D bulk copies with a memory barrier
     int8_mma            warp-level m16n8k32 with INT8 operands
@@ -53,6 +54,7 @@ class Arch:
     registers: int
     threads_sm: int
     blocks_sm: int
+    multiprocessors: int
     async_copy: bool
     bulk_copy: bool
     int8_mma: bool
@@ -85,6 +87,7 @@ def _gpu(
     shared: int,
     threads: int,
     blocks: int,
+    multiprocessors: int,
     bulk: bool,
     devices: tuple[Device, ...],
 ) -> Arch:
@@ -99,6 +102,7 @@ def _gpu(
         registers=65536,
         threads_sm=threads,
         blocks_sm=blocks,
+        multiprocessors=multiprocessors,
         async_copy=True,
         bulk_copy=bulk,
         int8_mma=True,
@@ -106,7 +110,7 @@ def _gpu(
     )
 
 
-CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, False, False, False, ())
+CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, 1, False, False, False, ())
 
 # Bandwidths are datasheet figures unless marked measured (read-only sum over several GiB).
 ARCHES: dict[str, Arch] = {
@@ -120,6 +124,7 @@ ARCHES: dict[str, Arch] = {
             shared=164,
             threads=2048,
             blocks=32,
+            multiprocessors=108,
             bulk=False,
             devices=(Device("A100 80GB", 2.039e12, False), Device("A100", 1.555e12, False)),
         ),
@@ -130,6 +135,7 @@ ARCHES: dict[str, Arch] = {
             shared=100,
             threads=1536,
             blocks=24,
+            multiprocessors=142,
             bulk=False,
             devices=(
                 Device("L40S", 8.64e11, False),
@@ -145,6 +151,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=132,
             bulk=True,
             devices=(
                 Device("H200", 4.40e12, True),
@@ -160,6 +167,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=148,
             bulk=True,
             devices=(Device("B200", 8.0e12, False), Device("GB200", 8.0e12, False)),
         ),
@@ -170,6 +178,7 @@ ARCHES: dict[str, Arch] = {
             shared=228,
             threads=2048,
             blocks=32,
+            multiprocessors=148,
             bulk=True,
             devices=(Device("B300", 8.0e12, False), Device("GB300", 8.0e12, False)),
         ),
@@ -180,6 +189,7 @@ ARCHES: dict[str, Arch] = {
             shared=100,
             threads=1536,
             blocks=24,
+            multiprocessors=188,
             bulk=True,
             devices=(
                 Device("RTX PRO 6000", 1.792e12, False),

@@ -1,7 +1,7 @@
 """Bytes that each launch moves, from the plan's buffers: the memory floor of a kernel.
 
 All figures are for one row and one value head. What several value heads need (keys of a key head)
-or several rows (constant inputs) is counted in three ways, see Amount. Records are counted by the
+or several rows (constant inputs) is counted in four ways, see Amount. Records are counted by the
 cursor: a step at cursor c reads the records of c tokens and writes those of one. Where the state is
 stored at every step there are none: a step reads and writes the state.
 """
@@ -9,7 +9,7 @@ stored at every step there are none: a step reads and writes the state.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leapgen.schedule.arch import Device
 from leapgen.schedule.buffers import Buffer, Shape
@@ -23,26 +23,34 @@ SECTOR = 32
 
 @dataclass(frozen=True)
 class Amount:
-    """Bytes per row and value head.
+    """Bytes per row and value head, the mean over the value heads where these differ.
 
     distinct   every byte once, whoever else needs it: the least that memory must move
     sectors    the same in whole 32-byte sectors: what memory moves when caches share perfectly
     touched    sectors that this head's block asks for: what memory moves when nothing is shared
+    asked      bytes that this head's block asks for, each once: what its program must show
     """
 
     distinct: float = 0.0
     sectors: float = 0.0
     touched: float = 0.0
+    asked: float = 0.0
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
             self.distinct + other.distinct,
             self.sectors + other.sectors,
             self.touched + other.touched,
+            self.asked + other.asked,
         )
 
     def __mul__(self, factor: float) -> Amount:
-        return Amount(self.distinct * factor, self.sectors * factor, self.touched * factor)
+        return Amount(
+            self.distinct * factor,
+            self.sectors * factor,
+            self.touched * factor,
+            self.asked * factor,
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,8 @@ def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1
 def idle_flush(plan: Plan, shape: Shape) -> Traffic:
     """Traffic of a flush launch for a row whose window is not full."""
     counter = _Counter(plan, shape, 1)
-    return Traffic("flush, idle", tuple(counter.control(("cursor", "phase"), "read")))
+    lines = (counter.row_scalar("slots"), *counter.control(("cursor", "phase"), "read"))
+    return Traffic("flush, idle", lines)
 
 
 def step_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
@@ -134,6 +143,7 @@ class _Counter:
     rows: int
 
     def lines(self, kernel: str, cursor: int) -> Iterable[Line]:
+        yield from map(self.row_scalar, ("source", "target") if kernel == "copy" else ("slots",))
         match kernel:
             case "step":
                 yield from self.control(("cursor",), "read")
@@ -142,7 +152,7 @@ class _Counter:
                 yield from map(self._input, self.plan.window.recurrence.inputs)
                 if not self.plan.windowed:
                     yield from self.stored("write")
-                yield from self.records(1, "write")
+                yield from self.records(1, "write", once=True)
                 yield from self.control(("cursor",), "write")
                 yield self._dense("out", "output", "write", self._output_bytes())
             case "flush":
@@ -157,6 +167,8 @@ class _Counter:
                 yield from self.records(cursor, "read")
                 yield self._dense("state", "output", "write", self._state_bytes())
             case "load_state":
+                if self.plan.windowed:
+                    yield self.row_scalar("position")
                 yield self._dense("state", "input", "read", self._state_bytes())
                 yield from self.stored("write")
                 yield from self.control(("cursor", "phase"), "write")
@@ -164,7 +176,7 @@ class _Counter:
                 for way in ("read", "write"):
                     yield from self.control(("cursor", "phase"), way)
                     yield from self.stored(way)
-                    yield from self.records(cursor, way)
+                    yield from self.records(cursor, way, once=True)
             case "reset":
                 yield from self.stored("write")
                 yield from self.control(("cursor", "phase"), "write")
@@ -175,17 +187,32 @@ class _Counter:
             if b.role in ("payload", "scale", "compensator"):
                 yield self._dense(b.name, "state", way, b.tile_bytes(self.shape))
 
-    def records(self, tokens: int, way: str) -> Iterable[Line]:
-        """Records of the first tokens of a window; one append when writing a step's."""
+    def records(self, tokens: int, way: str, once: bool = False) -> Iterable[Line]:
+        """Records of so many tokens of a window.
+
+        once   one of the heads that share a record moves it; else each of them reads it
+        """
         for b in self.plan.buffers:
             if b.role == "record" and tokens:
                 size = b.tile_bytes(self.shape) / self.shape.P * tokens
-                yield Line(b.name, "record", way, self._shared(size, self._sharing(b)))
+                sharing = self._sharing(b)
+                amount = self._shared(size, sharing)
+                if once:
+                    amount = replace(
+                        amount, touched=amount.touched / sharing, asked=amount.asked / sharing
+                    )
+                yield Line(b.name, "record", way, amount)
 
     def control(self, names: tuple[str, ...], way: str) -> Iterable[Line]:
         """Scalars a head; heads of a row lie side by side."""
         for name in names if self.plan.windowed else ():
             yield Line(name, "control", way, self._scalar(4))
+
+    def row_scalar(self, name: str) -> Line:
+        """A number a row, which all heads of the row read; rows lie side by side."""
+        size, heads = DTYPES["int32"].bytes, self.shape.HV
+        whole = _sectors(size * self.rows) / self.rows
+        return Line(name, "control", "read", Amount(size / heads, whole / heads, SECTOR, size))
 
     def _sharing(self, buffer: Buffer) -> int:
         return self.shape.group if buffer.heads == "H" else 1
@@ -198,7 +225,9 @@ class _Counter:
         else:
             amount = self._scalar(size, sharing)
         if x.constant:
-            amount = Amount(amount.distinct / self.rows, amount.sectors / self.rows, amount.touched)
+            amount = replace(
+                amount, distinct=amount.distinct / self.rows, sectors=amount.sectors / self.rows
+            )
         return Line(x.name, "input", "read", amount)
 
     def _dense(self, name: str, kind: str, way: str, size: float) -> Line:
@@ -206,11 +235,11 @@ class _Counter:
 
     def _shared(self, size: float, sharing: int) -> Amount:
         whole = _sectors(size)
-        return Amount(size / sharing, whole / sharing, whole)
+        return Amount(size / sharing, whole / sharing, whole, size)
 
     def _scalar(self, size: int, sharing: int = 1) -> Amount:
         heads = self.shape.HV // sharing
-        return Amount(size / sharing, _sectors(size * heads) / self.shape.HV, SECTOR)
+        return Amount(size / sharing, _sectors(size * heads) / self.shape.HV, SECTOR, size)
 
     def _output_bytes(self) -> int:
         return self.shape.V * DTYPES[self.plan.window.recurrence.output_dtype].bytes

@@ -113,7 +113,8 @@ def test_a_step_in_place_reads_and_writes_the_state(format: str, state: int) -> 
     step = traffic.launch(plan, shape, "step")
     assert step.total("state", way="read").distinct == state
     assert step.total("state", way="write").distinct == state
-    assert step.total("record", "control").distinct == 0
+    assert step.total("record").distinct == 0
+    assert {line.name for line in step.lines if line.kind == "control"} == {"slots"}
     assert traffic.token_mean(plan, shape) == step.total()
     with pytest.raises(PlanError, match="unknown kernel 'flush'"):
         traffic.launch(plan, shape, "flush")
@@ -240,10 +241,20 @@ def test_what_heads_share_is_counted_once_or_by_everybody() -> None:
         if (x.name, x.way) == ("record_key", "read")
     )
     assert (keys.distinct, keys.sectors, keys.touched) == (256.0, 256.0, 1024.0)
-    cursor = traffic.launch(plan, shape, "step", 4).lines[0].amount
+    slots, cursor = (x.amount for x in traffic.launch(plan, shape, "step", 4, 2).lines[:2])
     assert (cursor.distinct, cursor.sectors, cursor.touched) == (4.0, 4.0, 32.0)
+    assert (slots.distinct, slots.sectors, slots.touched) == (4 / 32, 16 / 32, 32.0)
     few = plan.shape(128, 128, 2, 2)
-    assert traffic.launch(plan, few, "step", 4).lines[0].amount.sectors == 16.0
+    assert traffic.launch(plan, few, "step", 4).lines[1].amount.sectors == 16.0
+
+
+def test_one_head_moves_what_heads_share() -> None:
+    plan = plan_of("gdn")
+    shape = plan.shape(128, 128, 8, 32)
+    for kernel, way in (("step", "write"), ("copy", "write"), ("copy", "read")):
+        lines = {(x.name, x.way): x.amount for x in traffic.launch(plan, shape, kernel, 1).lines}
+        moved = lines["record_key", way]
+        assert (moved.distinct, moved.touched, moved.asked) == (64.0, 64.0, 64.0)
 
 
 def test_sectors_are_never_fewer_than_bytes_nor_more_than_touched() -> None:
@@ -255,6 +266,7 @@ def test_sectors_are_never_fewer_than_bytes_nor_more_than_touched() -> None:
                 a = line.amount
                 assert a.distinct <= a.sectors + 1e-9
                 assert a.sectors <= a.touched + 1e-9
+                assert a.distinct <= a.asked + 1e-9
 
 
 def test_whole_slot_kernels() -> None:
@@ -262,14 +274,15 @@ def test_whole_slot_kernels() -> None:
     shape = plan.shape(128, 128, 32, 32)
     stored, window = 19456, 16 * (4 + 256 + 256)
     of = lambda kernel, cursor=0: traffic.launch(plan, shape, kernel, cursor).total()  # noqa: E731
-    assert of("flush", 16).distinct == 2 * stored + window + 16
-    assert of("materialize", 16).distinct == stored + window + 4 + 65536
-    assert of("load_state").distinct == 65536 + stored + 8
-    assert of("copy", 16).distinct == 2 * (stored + window + 8)
-    assert of("reset").distinct == stored + 8
-    assert traffic.idle_flush(plan, shape).total().distinct == 8
+    row = 4 / 32  # the slot's number, shared by the heads
+    assert of("flush", 16).distinct == 2 * stored + window + 16 + row
+    assert of("materialize", 16).distinct == stored + window + 4 + 65536 + row
+    assert of("load_state").distinct == 65536 + stored + 8 + 2 * row
+    assert of("copy", 16).distinct == 2 * (stored + window + 8 + row)
+    assert of("reset").distinct == stored + 8 + row
+    assert traffic.idle_flush(plan, shape).total().distinct == 8 + row
     token = traffic.token_mean(plan, shape)
-    share = of("flush", 16).distinct / 16 + 8 * 15 / 16
+    share = of("flush", 16).distinct / 16 + (8 + row) * 15 / 16
     assert token.distinct == pytest.approx(traffic.step_mean(plan, shape).distinct + share)
 
 

@@ -1,0 +1,880 @@
+"""What runs a generated module: descriptors, pools, validation, compilation and launches.
+
+Generated modules import a byte copy of this file (`_host.py` beside them), so it imports torch
+and the standard library only, and tilelang when the first kernel is compiled.
+
+How a kernel receives its arguments. They are bound by the parameter names of the prim_func, in
+whatever order it declares them; a kernel may leave out what it does not use:
+
+* pool tensors by name, each a flat 1-D view that starts at the tensor's data pointer, with
+  `<name>_slot` and, where the tile is not a scalar, `<name>_head`: int64, in units of 16 bytes
+* `status`: int32[4] of the pool
+* `slots` with `slots_row`; copy has `source`, `source_row`, `target`, `target_row` instead
+* step: every input as a flat view `<name>_in` with `<name>_row`, `<name>_head`, `<name>_axis`,
+  int64, in elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
+* materialize, load_state: `state` (fp32) with `state_row`, `state_head`, `state_key`,
+  `state_value`; load_state also `position` with `position_row` (0: one number for all rows)
+* `num_rows`, `num_slots`, `first_slot`: int32
+
+On `c`, where TileLang has no bf16, such tensors arrive as uint16 views. A tensor without elements
+(no compensators) arrives as a spare one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, Protocol
+
+import torch
+
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+}
+ALIGNMENT = 16  # bytes; the width of the kernels' vector accesses
+CHANNELS = 8  # K and V are multiples of it
+STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
+EXPORT_VERSION = 1
+# The emitted C reads bits of floats through pointers of another type.
+C_FLAGS = ["-O3", "-march=native", "-fno-strict-aliasing"]
+
+
+class ArgumentError(ValueError):
+    """An argument was refused before any launch; says which, what was expected and found."""
+
+
+class CompileError(RuntimeError):
+    """TileLang failed to build or compile a kernel of a generated module."""
+
+
+def _refuse(name: str, expected: object, found: object) -> ArgumentError:
+    return ArgumentError(f"{name}: expected {expected}, found {found}")
+
+
+# ------------------------------------------------------------------ descriptors
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shape-time numbers: K key and V value channels, H key and HV value heads, P tokens a window,
+    R compensators, D drafts."""
+
+    K: int
+    V: int
+    H: int
+    HV: int
+    P: int
+    R: int
+    D: int = 0
+
+    def size(self, word: str) -> int:
+        """The number a word of a tile stands for: a product of names and integers. P is the
+        capacity for records here, window + drafts."""
+        values = {**vars(self), "P": self.P + self.D}
+        return prod(int(f) if f.isdigit() else values[f] for f in word.split("*"))
+
+    @property
+    def builder_arguments(self) -> tuple[int, ...]:
+        """What the builders of prim_funcs take; D only where there are drafts."""
+        numbers = tuple(vars(self).values())
+        return numbers if self.D else numbers[:-1]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One pool tensor, [slots, heads, *tile].
+
+    heads   "H" or "HV"
+    tile    words for the sizes of one (slot, head) tile; empty: one scalar a head
+    dtype   a key of DTYPES
+    role    payload | scale | compensator | record | cursor
+    """
+
+    name: str
+    heads: str
+    tile: tuple[str, ...]
+    dtype: str
+    role: str
+
+    def sizes(self, shape: Shape) -> tuple[int, ...]:
+        """[heads, *tile]"""
+        return tuple(shape.size(word) for word in (self.heads, *self.tile))
+
+    def strides(self, shape: Shape) -> tuple[int, ...]:
+        """Element strides of an allocated tensor: tiles are contiguous; slots, and the heads of
+        vector tiles, are padded to 16 bytes."""
+        unit = ALIGNMENT // DTYPES[self.dtype].itemsize
+        heads, *tile = self.sizes(shape)
+        head = -(-prod(tile) // unit) * unit if tile else 1
+        return (
+            -(-heads * head // unit) * unit,
+            head,
+            *(prod(tile[i + 1 :]) for i in range(len(tile))),
+        )
+
+
+@dataclass(frozen=True)
+class Input:
+    """One raw tensor of a step: [rows, heads, axis]; no rows if constant, no axis if "".
+
+    per   "key" or "value": which heads
+    axis  "", "K" or "V"
+    """
+
+    name: str
+    per: str
+    axis: str
+    dtype: str
+    constant: bool = False
+
+    def sizes(self, rows: int, shape: Shape) -> tuple[int, ...]:
+        """[rows, heads, axis], as far as they exist."""
+        axis = (shape.size(self.axis),) if self.axis else ()
+        heads = shape.HV if self.per == "value" else shape.H
+        return (heads, *axis) if self.constant else (rows, heads, *axis)
+
+    @property
+    def strides(self) -> tuple[str, ...]:
+        """Ends of the names of the kernel's stride arguments, axis by axis."""
+        words = ("head", "axis") if self.axis else ("head",)
+        return words if self.constant else ("row", *words)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How to build one kernel.
+
+    build         (K, V, H, HV, P, R[, D], **config) -> prim_func
+    config        (K, V, H, HV, P, R[, D]) -> dict: the default config, a rule of arch and shape
+    pass_configs  TileLang pass configs beyond the host's
+    """
+
+    build: Callable[..., Any]
+    config: Callable[..., Mapping[str, Any]]
+    pass_configs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Private order of a payload tile: `offset(k, v, K, V)` is the element that holds (k, v), in
+    integer arithmetic that torch's integer tensors understand."""
+
+    name: str
+    offset: Callable[..., Any]
+
+    def order(self, shape: Shape, device: torch.device | str = "cpu") -> torch.Tensor:
+        """[K, V] int64: where each canonical element lies in the tile."""
+        K, V = shape.K, shape.V
+        k, v = (torch.arange(n, dtype=torch.int64, device=device) for n in (K, V))
+        order: torch.Tensor = self.offset(k[:, None].expand(K, V), v.expand(K, V), K, V)
+        return order
+
+    def tag(self, shape: Shape) -> str:
+        """Identifies the order at one shape."""
+        return f"{self.name}-{zlib.crc32(self.order(shape).numpy().tobytes()):08x}"
+
+
+# ------------------------------------------------------------------ compilation
+
+
+class Backend(Protocol):
+    """Turns a prim_func into a callable that takes its parameters in order."""
+
+    @property
+    def device(self) -> str:
+        """Torch device type of the tensors it runs on."""
+
+    def compile(
+        self, func: Any, target: str | Mapping[str, str], pass_configs: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """The callable. target: "c", or {"kind": "cuda", "arch": ...}."""
+
+
+@dataclass(frozen=True)
+class TileLang:
+    """Compiles with TileLang: tvm_ffi on CUDA (torch's current stream), cython on `c`."""
+
+    device: str
+
+    def compile(
+        self, func: Any, target: str | Mapping[str, str], pass_configs: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """See Backend."""
+        import tilelang
+
+        cuda = self.device == "cuda"
+        compiled: Callable[..., Any] = tilelang.compile(
+            func,
+            target=target,
+            execution_backend="tvm_ffi" if cuda else "cython",
+            # Kernels guard the indices that depend on data themselves.
+            pass_configs={"tl.disable_safe_memory_legalize": True, **pass_configs},
+            compile_flags=None if cuda else C_FLAGS,
+        )
+        return compiled
+
+
+# What TileLang raises while it builds, lowers or compiles a kernel.
+_BUILD_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    NameError,
+    AttributeError,
+    AssertionError,
+    OSError,
+)
+
+
+def _shorten(text: str, limit: int = 1200) -> str:
+    """Both ends of it: compiler messages can be thousands of lines long."""
+    text = text.strip()
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n...\n{text[-limit // 2 :]}"
+
+
+class _Once:
+    """A map whose values are made once, whatever the number of threads that ask."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._values:
+            with self._lock:
+                lock = self._locks.setdefault(key, threading.Lock())
+            with lock:
+                if key not in self._values:
+                    self._values[key] = make()
+        return self._values[key]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A compiled kernel and the names of its parameters, in order."""
+
+    names: tuple[str, ...]
+    call: Callable[..., Any]
+
+    def __call__(self, values: Mapping[str, Any]) -> None:
+        """Run it on arguments by name."""
+        self.call(*[values[name] for name in self.names])
+
+
+# ------------------------------------------------------------------ tensors
+
+
+def _integer(name: str, value: Any, least: int, multiple: int = 1) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or value % multiple:
+        of = f", a multiple of {multiple}" if multiple > 1 else ""
+        raise _refuse(name, f"an integer of at least {least}{of}", value)
+    return int(value)
+
+
+def _check(
+    name: str, tensor: Any, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """The tensor, if it is what is expected. Any stride is accepted."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        raise _refuse(name, "a dense torch tensor", type(tensor).__name__)
+    if tuple(tensor.shape) != tuple(sizes):
+        raise _refuse(name, f"shape {list(sizes)}", list(tensor.shape))
+    if tensor.dtype != dtype:
+        raise _refuse(name, dtype, tensor.dtype)
+    if tensor.device != device:
+        raise _refuse(name, f"device {device}", tensor.device)
+    return tensor
+
+
+def _check_writable(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, if no two elements share memory (tested by nesting its axes)."""
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < extent:
+            strides = list(tensor.stride())
+            raise _refuse(name, "elements that do not overlap", f"strides {strides}")
+        extent += stride * (size - 1)
+    return tensor
+
+
+def _check_addressable(tensor: torch.Tensor, buffer: Buffer) -> None:
+    """Refuses a pool tensor whose tiles the kernels cannot address."""
+    name, sizes, strides = buffer.name, tensor.shape, tensor.stride()
+    if tensor.data_ptr() % ALIGNMENT:
+        raise _refuse(name, f"a base aligned to {ALIGNMENT} bytes", hex(tensor.data_ptr()))
+    padded = ("slot", "head") if buffer.tile else ("slot",)
+    for word, size, stride in zip(padded, sizes, strides, strict=False):
+        apart = stride * tensor.itemsize
+        if size > 1 and apart % ALIGNMENT:
+            expected = f"a {word} stride of a multiple of {ALIGNMENT} bytes"
+            raise _refuse(name, expected, f"{apart} bytes")
+    inner = 1
+    for size, stride in zip(sizes[: len(padded) - 1 : -1], strides[::-1], strict=False):
+        if size > 1 and stride != inner:
+            raise _refuse(name, "a contiguous tile of one slot and head", f"strides {strides}")
+        inner *= size
+    _check_writable(name, tensor)
+
+
+def _flat(tensor: torch.Tensor, bf16_as_uint16: bool = False) -> torch.Tensor:
+    """A 1-D view from the first to the last element, at the same pointer."""
+    if tensor.numel() == 0:  # kernels take no null pointer
+        tensor = torch.zeros(ALIGNMENT, dtype=tensor.dtype, device=tensor.device)
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    view = tensor.detach().as_strided((last + 1,), (1,), tensor.storage_offset())
+    return view.view(torch.uint16) if bf16_as_uint16 and view.dtype == torch.bfloat16 else view
+
+
+class Pool(Mapping[str, torch.Tensor]):
+    """The tensors that hold all slots of one layer; attributes and items by buffer name.
+
+    slots      how many
+    status     int32[4], sticky: [0] a slot id was out of range, [1] a cursor was out of range
+    shape      shape-time numbers
+    tag        the plan, payload order and shape it was made for
+    arguments  what kernels receive of it
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        status: torch.Tensor,
+        shape: Shape,
+        tag: str,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        self._tensors = dict(tensors)
+        self.slots = next(iter(self._tensors.values())).shape[0]
+        self.status = status
+        self.shape = shape
+        self.tag = tag
+        self.arguments = {**arguments, "status": _flat(status), "num_slots": self.slots}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        tensors: dict[str, torch.Tensor] = self.__dict__.get("_tensors", {})
+        if name not in tensors:
+            raise AttributeError(f"the pool has no {name!r}; its tensors: {', '.join(tensors)}")
+        return tensors[name]
+
+    def __repr__(self) -> str:
+        return f"Pool({self.tag}, slots={self.slots}, device={self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return self.status.device
+
+
+# ------------------------------------------------------------------ modules
+
+
+@dataclass(frozen=True)
+class Module:
+    """One generated module: its plan as data, and the calls that run it.
+
+    target    "c", or nvcc's names of the arch ("sm_90a"; "sm_120a", "sm_121a"): a device gets the
+              one of its compute capability
+    digest    of the plan; `spec`: of the spec with its format, equal for all archs
+    defaults  K, V, P, R of `shape` where the caller gives none
+    output    dtype of the step's output
+    limits    (K, V, H, HV, P, R) -> None, or why the module cannot run that shape
+    """
+
+    name: str
+    arch: str
+    target: str | tuple[str, ...]
+    digest: str
+    defaults: Mapping[str, int]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[Input, ...]
+    output: str
+    kernels: Mapping[str, Kernel]
+    layout: Layout
+    spec: str = ""
+    format: str = ""
+    limits: Callable[..., str | None] | None = None
+    backend: Backend | None = None
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    _made: _Once = field(default_factory=_Once, init=False, repr=False, compare=False)
+
+    def with_backend(self, backend: Backend) -> Module:
+        """The same module, compiled and launched by something else."""
+        return replace(self, backend=backend)
+
+    def with_configs(self, **configs: Mapping[str, Any]) -> Module:
+        """The same module with these configs, by kernel, in place of the default rule's."""
+        for kernel in configs:
+            if kernel not in self.kernels:
+                raise _refuse("configs", f"one of {', '.join(self.kernels)}", kernel)
+        changed = replace(self, configs={**self.configs, **configs})
+        object.__setattr__(changed, "_made", self._made)  # compiled kernels are kept by config
+        return changed
+
+    # -- shapes and pools
+
+    def shape(
+        self,
+        H: int | None = None,
+        HV: int | None = None,
+        K: int | None = None,
+        V: int | None = None,
+        window: int | None = None,
+        compensators: int | None = None,
+        drafts: int = 0,
+    ) -> Shape:
+        """Checked shape-time numbers. HV is H unless given; the rest has the module's defaults."""
+
+        def number(name: str, given: int | None, default: int | None, *rule: int) -> int:
+            return _integer(name, default if given is None else given, *rule)
+
+        shape = Shape(
+            K=number("K", K, self.defaults["K"], CHANNELS, CHANNELS),
+            V=number("V", V, self.defaults["V"], CHANNELS, CHANNELS),
+            H=number("H", H, None, 1),
+            HV=number("HV", HV, H, 1),
+            P=number("window", window, self.defaults["P"], 1),
+            R=number("compensators", compensators, self.defaults["R"], 0),
+            D=_integer("drafts", drafts, 0),
+        )
+        has_compensators = any(b.role == "compensator" for b in self.buffers)
+        most = min(shape.K, shape.V) if has_compensators else 0
+        if most < shape.R:
+            raise _refuse("compensators", f"at most {most}", shape.R)
+        if shape.HV % shape.H:
+            raise _refuse("HV", f"a multiple of H = {shape.H}", shape.HV)
+        if shape.D and "verify" not in self.kernels:
+            raise _refuse("drafts", "0, as the module has no verify kernel", shape.D)
+        if shape.P > 1 and not self.windowed:
+            raise _refuse("window", "1, as every step rewrites the state", shape.P)
+        if self.limits and (reason := self.limits(*shape.builder_arguments[:6])):
+            raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
+        return shape
+
+    @property
+    def windowed(self) -> bool:
+        """Whether tokens are recorded until a flush; otherwise every step rewrites the state."""
+        return "flush" in self.kernels
+
+    def bytes_per_slot(self, **sizes: int) -> int:
+        """Bytes that `allocate` takes for one slot: all buffers, padding included."""
+        shape = self.shape(**sizes)
+        return sum(b.strides(shape)[0] * DTYPES[b.dtype].itemsize for b in self.buffers)
+
+    def allocate(
+        self,
+        slots: int,
+        H: int | None = None,
+        HV: int | None = None,
+        K: int | None = None,
+        V: int | None = None,
+        window: int | None = None,
+        compensators: int | None = None,
+        device: torch.device | str | None = None,
+        drafts: int = 0,
+    ) -> Pool:
+        """A pool of empty slots, as after `reset`; sizes as in `shape`."""
+        shape = self.shape(H, HV, K, V, window, compensators, drafts)
+        _integer("slots", slots, 1)
+        where = self._device(device)
+        tensors: dict[str, torch.Tensor] = {}
+        for buffer in self.buffers:
+            strides = buffer.strides(shape)
+            storage = torch.zeros(slots * strides[0], dtype=DTYPES[buffer.dtype], device=where)
+            tensors[buffer.name] = storage.as_strided((slots, *buffer.sizes(shape)), strides)
+        return self._pool(tensors, slots, None, shape, where)
+
+    def pool(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        status: torch.Tensor | None = None,
+        **sizes: int,
+    ) -> Pool:
+        """A pool over the caller's tensors [slots, heads, *tile], which may be slices: the base and
+        the slot stride are multiples of 16 bytes, the head stride of vector tiles too, and one
+        tile is contiguous. Slots hold whatever they held: reset or load them before use."""
+        shape = self.shape(**sizes)
+        names = [b.name for b in self.buffers]
+        if sorted(tensors) != sorted(names):
+            raise _refuse("tensors", ", ".join(names), ", ".join(tensors))
+        first = tensors[names[0]]
+        if not isinstance(first, torch.Tensor) or first.dim() == 0:
+            raise _refuse(names[0], "a tensor [slots, heads, *tile]", type(first).__name__)
+        return self._pool(tensors, first.shape[0], status, shape, self._device(first.device))
+
+    def _pool(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        slots: int,
+        status: torch.Tensor | None,
+        shape: Shape,
+        device: torch.device,
+    ) -> Pool:
+        if status is None:
+            status = torch.zeros(4, dtype=torch.int32, device=device)
+        _check("status", status, (4,), torch.int32, device)
+        arguments: dict[str, Any] = {}
+        for buffer in self.buffers:
+            name, sizes = buffer.name, (slots, *buffer.sizes(shape))
+            tensor = _check(name, tensors[name], sizes, DTYPES[buffer.dtype], device)
+            if used := tensor.numel() > 0:
+                _check_addressable(tensor, buffer)
+            arguments[name] = _flat(tensor, self.target == "c")
+            for axis, word in enumerate(("slot", "head") if buffer.tile else ("slot",)):
+                apart = tensor.stride(axis) if used and sizes[axis] > 1 else 0
+                arguments[f"{name}_{word}"] = apart * tensor.itemsize // ALIGNMENT
+        ordered = {b.name: tensors[b.name] for b in self.buffers}
+        return Pool(ordered, status, shape, self._tag(shape), arguments)
+
+    def _tag(self, shape: Shape) -> str:
+        def make() -> str:
+            numbers = ".".join(f"{name}{value}" for name, value in vars(shape).items())
+            return f"{self.name}-{self.arch}:{self.digest}:{self.layout.tag(shape)}:{numbers}"
+
+        tag: str = self._made.get(("tag", shape), make)
+        return tag
+
+    # -- devices and kernels
+
+    @property
+    def _runner(self) -> Backend:
+        return self.backend or TileLang("cpu" if self.target == "c" else "cuda")
+
+    def _device(self, device: torch.device | str | None) -> torch.device:
+        """The device, with its index; refused where the module's code does not run."""
+        kind = self._runner.device
+        device = torch.device(kind if device is None else device)
+        if device.type != kind:
+            raise _refuse("device", f"{kind} (the module is for {self.arch})", device)
+        if kind == "cuda":
+            device = torch.empty(0, device=device).device
+        self._compile_target(device)
+        return device
+
+    def _compile_target(self, device: torch.device) -> str | Mapping[str, str]:
+        if self.target == "c":
+            return "c"
+        names = (self.target,) if isinstance(self.target, str) else self.target
+        if device.type != "cuda":  # another backend runs it
+            return {"kind": "cuda", "arch": names[0]}
+        major, minor = torch.cuda.get_device_capability(device)
+        for name in names:
+            if name.removeprefix("sm_").rstrip("af") == f"{major}{minor}":
+                return {"kind": "cuda", "arch": name}
+        raise _refuse("device", f"one of {', '.join(names)}", f"capability {major}.{minor}")
+
+    def kernel(self, name: str, pool: Pool) -> Launch:
+        """The compiled kernel for a pool's shape and device, at the present config."""
+        shape = pool.shape
+        config = self.configs.get(name)
+        if config is None:
+            config = self.kernels[name].config(*shape.builder_arguments)
+        key = (name, shape, pool.device, tuple(sorted(config.items())))
+        launch: Launch = self._made.get(key, lambda: self._compile(name, pool, config))
+        return launch
+
+    def _compile(self, name: str, pool: Pool, config: Mapping[str, Any]) -> Launch:
+        kernel, target = self.kernels[name], self._compile_target(pool.device)
+        try:
+            func = kernel.build(*pool.shape.builder_arguments, **config)
+            call = self._runner.compile(func, target, kernel.pass_configs)
+        except _BUILD_ERRORS as error:
+            where = f"{self.name} for {self.arch}, {name}, {pool.shape}, config {dict(config)}"
+            reason = f"{type(error).__name__}: {_shorten(str(error))}"
+            raise CompileError(f"{where}: {reason}") from None
+        buffers = func.buffer_map
+        return Launch(tuple(buffers[p].name if p in buffers else p.name for p in func.params), call)
+
+    def _launch(
+        self, name: str, pool: Pool, rows: int, values: Mapping[str, Any], check: bool
+    ) -> None:
+        if rows == 0:
+            return
+        launch, device = self.kernel(name, pool), pool.device
+        cuda = device.type == "cuda"
+        with torch.cuda.device(device) if cuda else contextlib.nullcontext():
+            launch({**pool.arguments, **values})
+        if cuda and check:
+            torch.cuda.synchronize(device)
+
+    # -- calls
+
+    def step(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        *inputs: torch.Tensor,
+        out: torch.Tensor | None = None,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """One committed token a row; then the slots whose window is full are flushed.
+
+        slots   int32 [rows]; rows with a slot below `first_slot` are inactive
+        inputs  in the module's order
+        check   synchronise, and name the row of a bad slot or cursor
+        Returns `out`, [rows, HV, V]; zeros in inactive rows.
+        """
+        rows, values = self._rows(pool, slots, first_slot)
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(i.name for i in self.inputs)
+            raise _refuse("inputs", f"{len(self.inputs)} ({names})", len(inputs))
+        for spec, tensor in zip(self.inputs, inputs, strict=True):
+            sizes = spec.sizes(rows, pool.shape)
+            _check(spec.name, tensor, sizes, DTYPES[spec.dtype], pool.device)
+            values |= self._view(spec.name, tensor, spec.strides, end="_in")
+        sizes = (rows, pool.shape.HV, pool.shape.V)
+        out = self._result("out", out, sizes, DTYPES[self.output], pool)
+        values |= self._view("out", out, ("row", "head", "axis"))
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
+        self._launch("step", pool, rows, values, check)
+        if self.windowed:
+            self._launch("flush", pool, rows, values, check)
+        return out
+
+    def flush(
+        self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
+    ) -> None:
+        """Flush the slots whose window is full. `step` has done it already; rarely needed, and
+        without windows there is nothing to do."""
+        rows, values = self._rows(pool, slots, first_slot)
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P)
+        if self.windowed:
+            self._launch("flush", pool, rows, values, check)
+
+    def reset(
+        self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
+    ) -> None:
+        """Empty the slots: a zero state, cursor and phase 0."""
+        rows, values = self._rows(pool, slots, first_slot)
+        if check:
+            self._inspect(pool, slots, first_slot)
+        self._launch("reset", pool, rows, values, check)
+
+    def materialize(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        *,
+        layout: str = "VK",
+        out: torch.Tensor | None = None,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """The state at the cursor, FP32 [rows, HV, V, K] (layout "KV": [rows, HV, K, V]); the pool
+        stays as it is. Zeros in inactive rows."""
+        rows, values = self._rows(pool, slots, first_slot)
+        out = self._result("out", out, _state_sizes(layout, rows, pool), torch.float32, pool)
+        values |= self._view("state", out, ("row", "head", *STATE_AXES[layout]))
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P)
+        self._launch("materialize", pool, rows, values, check)
+        return out
+
+    def load_state(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        state: torch.Tensor,
+        position: torch.Tensor | int | None = None,
+        *,
+        layout: str = "VK",
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> None:
+        """Start slots from FP32 states in `materialize`'s layout.
+
+        position  tokens so far, int32 [rows] or one number >= 0; phase = position mod window
+        """
+        rows, values = self._rows(pool, slots, first_slot)
+        _check("state", state, _state_sizes(layout, rows, pool), torch.float32, pool.device)
+        values |= self._view("state", state, ("row", "head", *STATE_AXES[layout]))
+        if not isinstance(position, torch.Tensor):
+            number = _integer("position", position or 0, 0) % pool.shape.P
+            position = torch.full((1,), number, dtype=torch.int32, device=pool.device).expand(rows)
+        _check("position", position, (rows,), torch.int32, pool.device)
+        values |= self._view("position", position, ("row",))
+        if check:
+            self._inspect(pool, slots, first_slot)
+        self._launch("load_state", pool, rows, values, check)
+
+    def copy(
+        self,
+        pool: Pool,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        *,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> None:
+        """Duplicate slots, bit for bit. A row is active iff both its slots are; a slot that is
+        written in one row may stand in no other."""
+        rows, values = self._rows(pool, source, first_slot, "source")
+        values |= self._rows(pool, target, first_slot, "target")[1]
+        _check("target", target, (rows,), torch.int32, pool.device)
+        if check:
+            self._inspect(pool, target, first_slot, "target")
+            self._inspect(pool, source, first_slot, "source", unique=False)
+            both = {s for s in source.tolist() if s >= first_slot} & set(target.tolist())
+            if both:
+                raise _refuse("source", "no slot that is a target too", sorted(both))
+        self._launch("copy", pool, rows, values, check)
+
+    # -- canonical form
+
+    def export(self, pool: Pool, slots: torch.Tensor) -> dict[str, Any]:
+        """All that the slots hold, in an order that no arch owns: every pool tensor as [rows,
+        heads, *tile], the payload as [rows, HV, K, V], records beyond the cursor zeroed; and a
+        `header`. Synchronises."""
+        index = self._index(pool, slots)
+        data: dict[str, Any] = {"header": self._header(pool)}
+        order = self.layout.order(pool.shape, pool.device)
+        for buffer in self.buffers:
+            values = pool[buffer.name][index]
+            if buffer.role == "payload":
+                values = values[..., order]
+            elif buffer.role == "record":
+                values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
+            data[buffer.name] = values
+        return data
+
+    def import_(self, pool: Pool, slots: torch.Tensor, data: Mapping[str, Any]) -> None:
+        """Write what `export` gave, from a pool of any arch and device. Synchronises."""
+        index, header = self._index(pool, slots), self._header(pool)
+        if data.get("header") != header:
+            raise _refuse("header", header, data.get("header"))
+        order = self.layout.order(pool.shape, pool.device)
+        ready: dict[str, torch.Tensor] = {}
+        for buffer in self.buffers:
+            heads, *tile = buffer.sizes(pool.shape)
+            payload = buffer.role == "payload"
+            sizes = (len(index), heads, *((pool.shape.K, pool.shape.V) if payload else tile))
+            found = data.get(buffer.name)
+            values = found.to(pool.device) if isinstance(found, torch.Tensor) else found
+            values = _check(buffer.name, values, sizes, DTYPES[buffer.dtype], pool.device)
+            if payload:
+                canonical, values = values, torch.empty_like(values).flatten(2)
+                values[..., order] = canonical
+            ready[buffer.name] = values
+        for name, values in ready.items():
+            pool[name][index] = values
+
+    def _header(self, pool: Pool) -> dict[str, Any]:
+        return {
+            "version": EXPORT_VERSION,
+            "spec": self.spec or self.digest,
+            "format": self.format,
+            "layout": "canonical",
+            "shape": dict(vars(pool.shape)),
+        }
+
+    def _index(self, pool: Pool, slots: torch.Tensor) -> torch.Tensor:
+        self._rows(pool, slots, 0)
+        self._inspect(pool, slots, first_slot=0)
+        if (least := min(slots.tolist(), default=0)) < 0:
+            raise _refuse("slots", "slots of at least 0", least)
+        return slots.to(torch.int64)
+
+    # -- arguments
+
+    def _rows(
+        self, pool: Any, slots: Any, first_slot: int, name: str = "slots"
+    ) -> tuple[int, dict[str, Any]]:
+        """Number of rows and arguments of a slot list, once it and the pool are seen to fit."""
+        if not isinstance(pool, Pool):
+            raise _refuse("pool", "a Pool", type(pool).__name__)
+        if pool.tag != (tag := self._tag(pool.shape)):
+            raise _refuse("pool", f"one made for {tag}", pool.tag)
+        if not isinstance(slots, torch.Tensor) or slots.dim() != 1:
+            found = list(slots.shape) if isinstance(slots, torch.Tensor) else type(slots).__name__
+            raise _refuse(name, "an int32 tensor [rows]", found)
+        rows = slots.shape[0]
+        _check(name, slots, (rows,), torch.int32, pool.device)
+        first = _integer("first_slot", first_slot, 0)
+        return rows, {**self._view(name, slots, ("row",)), "num_rows": rows, "first_slot": first}
+
+    def _view(
+        self, name: str, tensor: torch.Tensor, words: Sequence[str], end: str = ""
+    ) -> dict[str, Any]:
+        """A flat view and its strides in elements."""
+        strides = {f"{name}_{w}": s for w, s in zip(words, tensor.stride(), strict=True)}
+        return {f"{name}{end}": _flat(tensor, self.target == "c"), **strides}
+
+    def _result(
+        self,
+        name: str,
+        given: torch.Tensor | None,
+        sizes: tuple[int, ...],
+        dtype: torch.dtype,
+        pool: Pool,
+    ) -> torch.Tensor:
+        if given is None:
+            return torch.empty(sizes, dtype=dtype, device=pool.device)
+        return _check_writable(name, _check(name, given, sizes, dtype, pool.device))
+
+    def _inspect(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        first_slot: int,
+        name: str = "slots",
+        *,
+        limit: int | None = None,
+        unique: bool = True,
+    ) -> None:
+        """Names the first row whose slot is out of range or used twice, or whose cursor is not in
+        0..limit. Synchronises."""
+        seen: dict[int, int] = {}
+        for row, slot in enumerate(slots.tolist()):
+            if slot >= pool.slots:
+                raise _refuse(f"{name}[{row}]", f"a slot below {pool.slots}", slot)
+            if unique and slot in seen:
+                raise _refuse(f"{name}[{row}]", "each slot once", f"{slot}, as in row {seen[slot]}")
+            if slot >= first_slot:
+                seen[slot] = row
+        if limit is None or not seen or "cursor" not in pool:
+            return
+        cursors = pool["cursor"][torch.tensor([*seen], device=pool.device)].tolist()
+        for (slot, row), heads in zip(seen.items(), cursors, strict=True):
+            if min(heads) < 0 or max(heads) > limit:
+                found = f"{heads} in slot {slot}"
+                raise _refuse(f"{name}[{row}]", f"cursors in 0..{limit}", found)
+
+
+def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:
+    if layout not in STATE_AXES:
+        raise _refuse("layout", " or ".join(STATE_AXES), layout)
+    shape = pool.shape
+    axes = (shape.V, shape.K) if layout == "VK" else (shape.K, shape.V)
+    return (rows, shape.HV, *axes)
+
+
+def _live(pool: Pool, buffer: Buffer, index: torch.Tensor) -> torch.Tensor:
+    """Which records of a buffer lie below the cursor, broadcast over what one record holds."""
+    shape = pool.shape
+    heads, entries, *rest = buffer.sizes(shape)
+    token = torch.arange(entries, device=pool.device) // (entries // (shape.P + shape.D))
+    live = token < pool["cursor"][index][:, :: shape.HV // heads, None]
+    return live.reshape(*live.shape, *[1] * len(rest))

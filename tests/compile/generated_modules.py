@@ -1,0 +1,181 @@
+"""The modules of generated/, their plans, and their kernels lowered once a session."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leapgen import paths, pipeline
+from leapgen.algebra.window import Window
+from leapgen.oracle.emulator.lowering import PASS_CONFIGS, Lowered, lower
+from leapgen.report.subjects import prepare
+from leapgen.report.tir_machine import SECTOR, Machine, Touches
+from leapgen.report.tir_program import Program
+from leapgen.report.tir_traffic import Amount, Traffic
+from leapgen.runtime.assemble import import_module
+from leapgen.runtime.host import DTYPES, Module, Pool
+from leapgen.schedule.buffers import Shape
+from leapgen.schedule.plan import Plan
+from leapgen.spec.model import Spec
+
+SPECS = tuple(path.stem for path in paths.shipped_specs())
+GENERATED = paths.data("generated")
+ARCHES = tuple(sorted(p.name for p in GENERATED.glob("sm*")))
+H, HV = 2, 4
+FRAGMENT, PLAIN = (128, 128), (16, 24)  # (K, V): one for each payload order
+KNOWN = ("slots", "cursor", "phase", "source", "target", "position")  # integers of the host
+COLD, WARM = 4, 1  # rounds of the fit, which a kernel decides by its old factors
+
+
+@functools.cache
+def derived(name: str) -> tuple[Spec, Window]:
+    spec = pipeline.parse(name)
+    return spec, pipeline.derive(pipeline.lower(spec))
+
+
+def plan_of(name: str, arch: str) -> Plan:
+    spec, window = derived(name)
+    return pipeline.schedule(window, spec, arch)
+
+
+def module_at(path: Path) -> Module:
+    prepare()
+    return import_module(path)
+
+
+@dataclass
+class Counted:
+    """A lowered kernel that counts instead of running; `latest` is of the latest launch.
+
+    rounds  of the fit
+    blocks  one entry a block: what it touches
+    union   bytes that all blocks touch together, (buffer, way) -> distinct, sectors
+    """
+
+    lowered: Lowered
+    names: tuple[str, ...]
+    rounds: int = WARM
+    blocks: list[Traffic] = field(default_factory=list)
+    union: dict[tuple[str, str], Amount] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Any) -> None:
+        values = dict(zip(self.names, arguments, strict=True))
+        tensors = {n: x for n, x in values.items() if isinstance(x, torch.Tensor)}
+        scalars = {n: x for n, x in values.items() if n not in tensors}
+        scalars |= {f"n_{n}": x.numel() for n, x in tensors.items()}
+        known: dict[str, Any] = {
+            "scalars": scalars,
+            "ints": {n: x.numpy() for n, x in tensors.items() if n in KNOWN},
+            "assumed": {"rounds": self.rounds},
+        }
+        grid = range(scalars["num_rows"] * HV)
+        touched = [self._touches(b, **known) for b in grid]
+        self.blocks = [Traffic(_amounts(block)) for block in touched]
+        self.union = _union(touched)
+
+    def _touches(
+        self, block: int, *, scalars: Any, ints: Any, assumed: Any
+    ) -> Mapping[tuple[str, str], Touches]:
+        machine = Machine(self.lowered.threads, {"x": block}, scalars, ints, assumed)
+        program = Program(machine, False)
+        program.parameters(self.lowered.device)
+        run = program.statement(self.lowered.device.body)
+        assert run is not None
+        run(~machine.stopped)
+        return machine.touches
+
+
+def _union(blocks: list[Mapping[tuple[str, str], Touches]]) -> dict[tuple[str, str], Amount]:
+    merged: dict[tuple[str, str], Touches] = {}
+    for block in blocks:
+        for key, touches in block.items():
+            whole = merged.setdefault(key, Touches())
+            whole.total += touches.total
+            for size, starts in touches.starts.items():
+                whole.starts[size] += starts
+    return _amounts(merged)
+
+
+def _amounts(touched: Mapping[tuple[str, str], Touches]) -> dict[tuple[str, str], Amount]:
+    return {k: Amount(t.total, t.units(1), t.units(SECTOR)) for k, t in touched.items()}
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A backend that lowers, and counts what launches would touch."""
+
+    device: str = "cpu"
+
+    def compile(self, func: Any, target: Any, pass_configs: Mapping[str, Any]) -> Counted:
+        lowered = lower(func, target["arch"], {**PASS_CONFIGS, **pass_configs})
+        names = [func.buffer_map[p].name if p in func.buffer_map else p.name for p in func.params]
+        return Counted(lowered, tuple(names))
+
+
+@dataclass
+class Bench:
+    """One row on one module: the host's own calls, counted.
+
+    shape  of the plan's kind
+    """
+
+    module: Module
+    K: int
+    V: int
+    pool: Pool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = self.module.allocate(3, H=H, HV=HV, K=self.K, V=self.V)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(**vars(self.pool.shape))
+
+    def config(self, kernel: str) -> dict[str, Any]:
+        shape = self.pool.shape
+        return dict(self.module.kernels[kernel].config(*shape.builder_arguments))
+
+    def counted(self, kernel: str) -> Counted:
+        call: Counted = self.module.kernel(kernel, self.pool).call
+        return call
+
+    def launch(
+        self, kernel: str, cursor: int = 0, phase: int = 0, slot: int = 1, rounds: int = WARM
+    ) -> Counted:
+        """What a row of this kernel touches, the window of all slots at `cursor`."""
+        self.pool.cursor.fill_(cursor)
+        self.pool.phase.fill_(phase)
+        self.counted(kernel).rounds = COLD if kernel == "load_state" else rounds
+        ids = torch.tensor([slot], dtype=torch.int32)
+        match kernel:
+            case "step":
+                self.module.step(self.pool, ids, *self.inputs())
+            case "load_state":
+                state = torch.zeros(1, HV, self.V, self.K)
+                self.module.load_state(self.pool, ids, state, ids)
+            case "copy":
+                self.module.copy(self.pool, ids, ids + 1)
+            case _:
+                getattr(self.module, kernel)(self.pool, ids)
+        return self.counted(kernel)
+
+    def inputs(self) -> list[torch.Tensor]:
+        sizes = [(x.sizes(1, self.pool.shape), DTYPES[x.dtype]) for x in self.module.inputs]
+        return [torch.zeros(size, dtype=dtype) for size, dtype in sizes]
+
+
+@functools.cache
+def bench(path: Path, dims: tuple[int, int]) -> Bench:
+    """A bench for a file, at the default configs."""
+    return Bench(module_at(path).with_backend(Counting()), *dims)
+
+
+def staged(at: Bench, staged: bool) -> Bench:
+    """The same bench (and its lowered kernels) with a step that stages its tiles or does not."""
+    config = {**at.config("step"), "staged": staged}
+    return Bench(at.module.with_configs(step=config), at.K, at.V)
