@@ -555,9 +555,16 @@ class Module:
             raise _refuse("HV", f"a multiple of H = {shape.H}", shape.HV)
         if shape.D and "verify" not in self.kernels:
             raise _refuse("drafts", "0, as the module has no verify kernel", shape.D)
+        if shape.P > 1 and not self.windowed:
+            raise _refuse("window", "1, as every step rewrites the state", shape.P)
         if self.limits and (reason := self.limits(*shape.builder_arguments[:6])):
             raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
         return shape
+
+    @property
+    def windowed(self) -> bool:
+        """Whether tokens are recorded until a flush; otherwise every step rewrites the state."""
+        return "flush" in self.kernels
 
     def bytes_per_slot(self, **sizes: int) -> int:
         """Bytes that `allocate` takes for one slot: all buffers, padding included."""
@@ -734,17 +741,20 @@ class Module:
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
         self._launch("step", pool, rows, values, check)
-        self._launch("flush", pool, rows, values, check)
+        if self.windowed:
+            self._launch("flush", pool, rows, values, check)
         return out
 
     def flush(
         self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
     ) -> None:
-        """Flush the slots whose window is full. `step` has done it already; rarely needed."""
+        """Flush the slots whose window is full. `step` has done it already; rarely needed, and
+        without windows there is nothing to do."""
         rows, values = self._rows(pool, slots, first_slot)
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P)
-        self._launch("flush", pool, rows, values, check)
+        if self.windowed:
+            self._launch("flush", pool, rows, values, check)
 
     def reset(
         self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
@@ -936,7 +946,7 @@ class Module:
                 raise _refuse(f"{name}[{row}]", "each slot once", f"{slot}, as in row {seen[slot]}")
             if slot >= first_slot:
                 seen[slot] = row
-        if limit is None or not seen:
+        if limit is None or not seen or "cursor" not in pool:
             return
         cursors = pool["cursor"][torch.tensor([*seen], device=pool.device)].tolist()
         for (slot, row), heads in zip(seen.items(), cursors, strict=True):

@@ -8,6 +8,7 @@ import sympy
 
 from leapgen.algebra.printers import text
 from leapgen.algebra.window import Window
+from leapgen.emit.program import update_weights, weight_name
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -18,6 +19,15 @@ CONTRACT = (
     "full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out",
     "of range.",
 )
+CONTRACT_IN_PLACE = (
+    "A row names its slot and is active iff first_slot <= slot < slots of the pool; other rows",
+    "read nothing, write nothing and give zeros. `step` reads and writes the state in place; there",
+    "is no window, so nothing is flushed and positions have no meaning. pool.status is sticky:",
+    "[0] a slot was out of range.",
+)
+
+WINDOW = ("Window, of a stored state S0 and records (rk, u) since the last flush:",)
+IN_PLACE = ("Token, of a stored state S0 (one pass over it serves all reads):",)
 
 
 def document(plan: Plan, spec: Spec) -> tuple[str, ...]:
@@ -30,13 +40,13 @@ def document(plan: Plan, spec: Spec) -> tuple[str, ...]:
             [f"Choices: {picks}."] if picks else [],
             ["", "Recurrence, of a state S of K x V per value head:"],
             _indented(_recurrence(spec)),
-            ["", "Window, of a stored state S0 and records (rk, u) since the last flush:"],
-            _indented(_window(plan.window)),
+            ["", *(WINDOW if plan.windowed else IN_PLACE)],
+            _indented((_window if plan.windowed else _in_place)(plan.window)),
             ["", "Pool:"],
             _indented(_table(_pool(plan))),
             ["", "Inputs of a step:"],
             _indented(_table(_inputs(spec))),
-            ["", *CONTRACT],
+            ["", *(CONTRACT if plan.windowed else CONTRACT_IN_PLACE)],
         )
         for line in part
     )
@@ -71,15 +81,37 @@ def _window(window: Window) -> Iterator[str]:
         factor = "" if read.record_outer == 1 else f" * {_operand(read.record_outer)}"
         records = f"sum_records u * sum_K({text(read.record_inner)}){factor}"
         yield f"{read.symbol} = S0^T ({text(read.payload)}) + {records}"
+    yield from _results(window)
+    yield (
+        f"S = {_operand(window.rebuild.payload)} * S0"
+        f" + sum_records ({text(window.rebuild.record)}) u^T"
+    )
+
+
+def _in_place(window: Window) -> Iterator[str]:
+    """The same for a window of one token, which needs no records."""
+    start = {} if window.previous is None else {window.previous: sympy.S.Zero}
+    for level in window.levels:
+        before = "" if level.symbol == window.levels[0].symbol else "before + "
+        yield f"{level.symbol} = {before}{text(level.increment)}"
+    for read in window.reads:
+        yield f"{read.symbol} = S0^T ({text(read.payload.xreplace(start))})"
+    yield from _results(window)
+    weights = update_weights(window)
+    kept = next((w for w in weights if w.name == weight_name("S")), None)
+    terms = ["S0" if kept is None else f"{_operand(kept.value)} * S0"]
+    written = [w for w in weights if w is not kept]
+    for record, weight in zip(window.records, written, strict=True):
+        terms.append(f"({text(weight.value)}) {record.correction}^T")
+    yield f"S = {' + '.join(terms)}"
+
+
+def _results(window: Window) -> Iterator[str]:
     for pair in window.pairs:
         yield f"{pair.symbol} = sum_K({text(pair.inner)})"
     for correction in window.corrections:
         yield f"{correction.symbol} = {text(correction.expression)}"
     yield f"out = {text(window.output)}"
-    yield (
-        f"S = {_operand(window.rebuild.payload)} * S0"
-        f" + sum_records ({text(window.rebuild.record)}) u^T"
-    )
 
 
 def _operand(expression: sympy.Expr) -> str:

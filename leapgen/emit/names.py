@@ -11,7 +11,8 @@ TAKEN = frozenset(
         *("T", "K", "V", "H", "HV", "P", "R", "D", "N"),
         *("flat", "widen", "narrow", "magnitude", "scalar", "start_sign", "partial_sums", "step"),
         # indices and variables of templates
-        *("bid", "tx", "row", "head", "key_head", "slot", "active", "count", "limit", "threads"),
+        *("bid", "block", "tx", "row", "head", "key_head", "slot", "active", "count", "limit"),
+        *("threads", "slices", "min_blocks"),
         *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
         # parameters of kernels
         *("payload", "key_scale", "value_scale", "comp_key", "comp_u", "record_decay"),
@@ -19,7 +20,7 @@ TAKEN = frozenset(
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
     )
 )
-_SHAPES = re.compile(r"(s|t)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
+_SHAPES = re.compile(r"(s|t|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
 
 
 def symbol(name: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 
+import sympy
+
 from leapgen.algebra.digest import digest
 from leapgen.algebra.window import NewRecord, Window
 from leapgen.algebra.window import Read as WindowRead
@@ -14,7 +16,7 @@ from leapgen.emit import signature
 from leapgen.emit.document import document
 from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
-from leapgen.emit.view import Correction, FormatView, Read, Record, View, nth
+from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
 from leapgen.schedule.layout import can_fragment, layout_source
 from leapgen.schedule.plan import Plan
@@ -27,7 +29,8 @@ def prepare(plan: Plan, spec: Spec) -> View:
     window, arch = plan.window, plan.arch
     inputs = _inputs(plan)
     buffers = tuple(signature.buffer_view(b, arch) for b in plan.buffers)
-    program = token_program(window, inputs)
+    windowed = plan.windowed
+    program = token_program(window, inputs, windowed)
     output = signature.stored_dtype(window.recurrence.output_dtype, arch)
     return View(
         name=spec.name,
@@ -46,6 +49,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         V=spec.V,
         P=plan.default_window,
         R=plan.format.compensators,
+        windowed=windowed,
         n=plan.records_per_token,
         levels=len(window.levels),
         has_decay=bool(window.levels),
@@ -58,17 +62,18 @@ def prepare(plan: Plan, spec: Spec) -> View:
         phases=program.phases,
         k_arrays=program.stored("K"),
         v_arrays=program.stored("V"),
-        reads=tuple(_read(r, program.axes) for r in window.reads),
+        reads=tuple(_read(r, program.axes, windowed) for r in window.reads),
         corrections=tuple(Correction(n, f) for n, f in program.corrections),
         output=program.output,
-        records=tuple(_record(n, window, program.axes) for n in range(len(window.records))),
+        records=tuple(_record(n, window, program.axes) for n in range(plan.records_per_token)),
         rebuild_payload=formula(window.rebuild.payload, program.axes),
         rebuild_record=formula(window.rebuild.record, program.axes),
         rebuild_weighted=window.rebuild.payload != 1,
+        update=_update(window),
         format=_format(plan),
         buffers=buffers,
         inputs=inputs,
-        kernels=signature.kernels(buffers, inputs, output),
+        kernels=signature.kernels(plan.kernels, buffers, inputs, output),
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
@@ -105,15 +110,24 @@ def _inputs(plan: Plan) -> tuple[signature.Input, ...]:
     )
 
 
-def _read(read: WindowRead, axes: Axes) -> Read:
+def _read(read: WindowRead, axes: Axes, windowed: bool) -> Read:
+    """Without a window no record is ever read, and the program has no symbols for it."""
     name = read.symbol.name
+    inner, outer = (read.record_inner, read.record_outer) if windowed else (sympy.S.Zero,) * 2
     return Read(
         name=name,
         weight=weight_name(name),
-        record_inner=formula(read.record_inner, axes),
-        record_outer=formula(read.record_outer, axes),
-        outer=read.record_outer != 1,
+        record_inner=formula(inner, axes),
+        record_outer=formula(outer, axes),
+        outer=outer != 1,
     )
+
+
+def _update(window: Window) -> Update:
+    keep = weight_name("S") if window.rebuild.payload != 1 else ""
+    corrections = (record.correction.name for record in window.records)
+    writes = tuple((weight_name(name), name) for name in corrections)
+    return Update(keep, decay_axis(window) == "K", writes)
 
 
 def _record(index: int, window: Window, axes: Axes) -> Record:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import sympy
 
 from leapgen.algebra.stages import split_reductions
+from leapgen.algebra.symbols import CURSOR_DECAY, RECORD_DECAY, RECORD_KEY
 from leapgen.algebra.window import Window
 from leapgen.emit.formula import Formula, formula, symbol_names
 from leapgen.emit.signature import Input
@@ -94,6 +95,13 @@ class Definition:
         return self.kind == "sum"
 
     @property
+    def value(self) -> sympy.Expr:
+        """Its expression. Errors: ValueError where it has none."""
+        if self.expression is None:
+            raise ValueError(f"{self.name} has no expression")
+        return self.expression
+
+    @property
     def uses(self) -> frozenset[str]:
         """Names of the symbols that its value needs."""
         return frozenset() if self.expression is None else symbol_names(self.expression)
@@ -126,17 +134,26 @@ class Program:
 
 
 def weight_name(read: str) -> str:
-    """Name of the K vector that the payload is read with, for the read of this name."""
+    """Name of a weight. Of a read: the K vector that the payload is read with; of a correction: the
+    one that it is written with; of "S": what an update leaves of the state."""
     return f"x_{read}"
 
 
-def token_program(window: Window, inputs: Sequence[Input]) -> Program:
-    """The token of a window; `inputs` in the order of the recurrence's."""
-    known = _definitions(window, inputs)
+def token_program(window: Window, inputs: Sequence[Input], windowed: bool = True) -> Program:
+    """The token of a window; `inputs` in the order of the recurrence's.
+
+    windowed   False: the window has this one token, which is folded into the state at once; the
+               weights of that update are values of the program, and nothing is kept for records
+    """
+    updates = () if windowed else update_weights(window)
+    known = _definitions(window, inputs) + list(updates)
     results = [c.symbol.name for c in window.corrections] + [OUTPUT]
     final = {d.name: d for d in known if d.name in results}
     before = [d for d in known if d.name not in results]
-    outside = _used_later(window, final.values())
+    outside = {weight_name(r.symbol.name) for r in window.reads} | {d.name for d in updates}
+    outside |= {name for definition in final.values() for name in definition.uses}
+    if windowed:
+        outside |= _used_by_records(window)
     kept = _needed(before, outside)
     level = _levels(kept)
     stored = _stored(kept, level, outside)
@@ -147,20 +164,14 @@ def token_program(window: Window, inputs: Sequence[Input]) -> Program:
     return Program(
         phases=_phases(kept, level, stored, axes),
         axes=axes,
-        corrections=tuple((n, formula(_expression(final[n]), axes)) for n in results[:-1]),
-        output=formula(_expression(final[OUTPUT]), axes),
+        corrections=tuple((n, formula(final[n].value, axes)) for n in results[:-1]),
+        output=formula(final[OUTPUT].value, axes),
     )
 
 
 def decay_axis(window: Window) -> str:
     """ "K" where some cumulative decay is a vector, else ""."""
     return "K" if any(level.axis is Axis.KEY for level in window.levels) else ""
-
-
-def _expression(d: Definition) -> sympy.Expr:
-    if d.expression is None:
-        raise ValueError(f"{d.name} has no expression")
-    return d.expression
 
 
 def _definitions(window: Window, inputs: Sequence[Input]) -> list[Definition]:
@@ -185,20 +196,32 @@ def _formula(name: str, axis: Axis, expression: sympy.Expr) -> Definition:
     return Definition(name, "formula", axis.value, expression)
 
 
-def _used_later(window: Window, final: Iterable[Definition]) -> frozenset[str]:
-    """Names used after the phases: by reads of records, appended records and the results."""
-    used = {weight_name(r.symbol.name) for r in window.reads}
-    used |= {level.symbol.name for level in window.levels}
+def update_weights(window: Window) -> tuple[Definition, ...]:
+    """S <- x_S * S + sum_j x_uj u_j^T: the rebuild of a window that holds this token alone, its
+    cursor at the token's last decay. x_S is absent where nothing decays."""
+    top = window.levels[-1].symbol if window.levels else None
+    cursor = {} if top is None else {CURSOR_DECAY: top}
+    kept = window.rebuild.payload.xreplace(cursor)
+    axis = Axis.KEY if decay_axis(window) else Axis.SCALAR
+    found = [] if kept == 1 else [_formula(weight_name("S"), axis, kept)]
+    for record in window.records:
+        own = {} if record.decay is None else {RECORD_DECAY: record.decay}
+        weight = window.rebuild.record.xreplace({**cursor, **own, RECORD_KEY: record.key})
+        found.append(_formula(weight_name(record.correction.name), Axis.KEY, weight))
+    return tuple(found)
+
+
+def _used_by_records(window: Window) -> set[str]:
+    """Names used by reads of records and by appended records."""
+    used = {level.symbol.name for level in window.levels}
     for read in window.reads:
         used |= symbol_names(read.record_inner) | symbol_names(read.record_outer)
     for record in window.records:
         used |= symbol_names(record.key)
-    for definition in final:
-        used |= definition.uses
-    return frozenset(used)
+    return used
 
 
-def _needed(known: list[Definition], roots: frozenset[str]) -> list[Definition]:
+def _needed(known: list[Definition], roots: set[str]) -> list[Definition]:
     """Only the definitions that `roots` depend on; the order stays."""
     wanted, kept = set(roots), []
     for definition in reversed(known):
@@ -217,9 +240,7 @@ def _levels(known: list[Definition]) -> dict[str, int]:
     return level
 
 
-def _stored(
-    known: list[Definition], level: Mapping[str, int], outside: frozenset[str]
-) -> frozenset[str]:
+def _stored(known: list[Definition], level: Mapping[str, int], outside: set[str]) -> frozenset[str]:
     """Names used by another loop than their own. Only K-elements can be transients."""
     axes = {d.name: d.result_axis for d in known}
     stored = set(outside) | {name for name, axis in axes.items() if axis != "K"}

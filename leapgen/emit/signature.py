@@ -161,23 +161,27 @@ STATE_WORDS = ("row", "head", "key", "value")
 Tensor = tuple[str, str, tuple[str, ...]]  # name, element type, stride words
 
 
-def kernels(buffers: Iterable[Buffer], inputs: Iterable[Input], output: str) -> tuple[Kernel, ...]:
-    """All kernels of a module; `output` is the stored element type of a step's output."""
+def kernels(
+    wanted: Iterable[str], buffers: Iterable[Buffer], inputs: Iterable[Input], output: str
+) -> tuple[Kernel, ...]:
+    """The wanted kernels; `output` is the stored element type of a step's output.
+
+    Without a flush nothing has a position within a window.
+    """
+    wanted = tuple(wanted)
     pool = tuple(buffers)
     step = _step_tensors(inputs, output)
     state: list[Tensor] = [("state", "float32", STATE_WORDS)]
     slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
-    return tuple(
-        _kernel(name, pool, tensors)
-        for name, tensors in (
-            ("step", slots + step),
-            ("flush", slots),
-            ("materialize", slots + state),
-            ("load_state", slots + state + position),
-            ("copy", source + target),
-            ("reset", slots),
-        )
-    )
+    tensors = {
+        "step": slots + step,
+        "flush": slots,
+        "materialize": slots + state,
+        "load_state": slots + state + (position if "flush" in wanted else []),
+        "copy": source + target,
+        "reset": slots,
+    }
+    return tuple(_kernel(name, pool, tensors[name]) for name in wanted)
 
 
 def _index_tensor(name: str) -> list[Tensor]:

@@ -34,6 +34,19 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Update:
+    """How a token that is not recorded changes the state: S <- keep * S + sum of weight u^T.
+
+    keep       name of the factor, a stored K vector or (`vector` False) a scalar; empty: one
+    writes     (stored K vector, correction) of each term
+    """
+
+    keep: str
+    vector: bool
+    writes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Correction:
     """u of one sub-step, a V-element."""
 
@@ -80,6 +93,7 @@ class FormatView:
 class View:
     """See the module's docstring. Names of fields are the names in templates.
 
+    windowed        tokens are recorded; otherwise each one rewrites the state: see `update`
     n               records a token; levels: stored decays a token
     phases          the token program before its pass over the payload (program.Phase)
     k_arrays        names of all stored K vectors; v_arrays: of all V-elements
@@ -107,6 +121,7 @@ class View:
     V: int
     P: int
     R: int
+    windowed: bool
     n: int
     levels: int
     has_decay: bool
@@ -126,6 +141,7 @@ class View:
     rebuild_payload: Formula
     rebuild_record: Formula
     rebuild_weighted: bool
+    update: Update
     format: FormatView
     buffers: tuple[Buffer, ...]
     inputs: tuple[Input, ...]
@@ -153,10 +169,13 @@ class View:
 
     @property
     def k_shared(self) -> tuple[str, ...]:
-        """Stored K vectors of which the records' weights use every channel."""
+        """Stored K vectors of which more than the owner of a channel uses elements."""
         wanted = {read.weight for read in self.reads}
-        for read in self.reads:
-            wanted |= {name for name, _ in read.record_inner.symbols}
+        if self.windowed:
+            for read in self.reads:
+                wanted |= {name for name, _ in read.record_inner.symbols}
+        else:
+            wanted |= {self.update.keep, *(weight for weight, _ in self.update.writes)}
         return tuple(name for name in self.k_arrays if name in wanted)
 
     @property
@@ -187,6 +206,12 @@ class View:
         for index, level in list(enumerate(found))[-2::-1]:
             code = f"T.if_then_else({record} % {self.n} == {index}, {level}, {code})"
         return f"({first} + {code})"
+
+    def template(self, kernel: str) -> str:
+        """File of a kernel's template, without its end: in place, some kernels are other ones."""
+        direct = ("step", "materialize", "load_state") if self.gpu else ("step",)
+        end = "_direct" if kernel in direct and not self.windowed else ""
+        return f"{self.directory}/{kernel}{end}"
 
     @property
     def kernel(self) -> SimpleNamespace:

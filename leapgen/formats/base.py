@@ -16,6 +16,7 @@ from leapgen.tensors import DTYPES, DType
 F32 = npt.NDArray[np.float32]
 F16 = npt.NDArray[np.float16]
 
+CADENCES = ("window", "step")
 SMOOTHINGS = ("mean_abs_sqrt",)
 SMOOTHING_FLOOR = 1e-19
 """Least smoothing scale: the square root of the smallest normal FP32 number. A row of zeros
@@ -64,6 +65,7 @@ class Format(ABC):
     compensators  how many compensators a slot has unless the caller says otherwise
     factors       element type of the compensators' two factors, or None: the format has none
     doc           one line for people
+    cadence       when the state is stored: once a window of records, or at every step (no records)
     """
 
     name: str
@@ -74,8 +76,14 @@ class Format(ABC):
     compensators: int
     factors: str | None
     doc: str
+    cadence: str = "window"
 
     family: ClassVar[str]
+
+    @property
+    def windowed(self) -> bool:
+        """Whether records of several tokens stand between two stores of the state."""
+        return self.cadence == "window"
 
     @property
     def dtype(self) -> DType:

@@ -92,12 +92,16 @@ class Drift:
 def standard_methods(spec: Spec, format: Format) -> tuple[Method, ...]:
     """Three ways: codes alone after every token, codes alone once a window, and the whole method.
 
-    format   the spec's row with its choices applied
+    format   the spec's row with its choices applied; one that stores at every step is the whole
+             method, and there are no others
     """
     plain = format.with_state("none", 0) if format.key_scale else format
     window, records = spec.state.window, spec.state.records
+    per_step = Method("per step", plain, 1, "fp32", 0)
+    if not format.windowed:
+        return (per_step,)
     return (
-        Method("per step", plain, 1, "fp32", 0),
+        per_step,
         Method("per window", plain, window, records, 0),
         Method("full", format, window, records, format.compensators),
     )

@@ -70,6 +70,8 @@ class Pool:
     def active(self, slots: Ints, first_slot: int, last_cursor: int) -> Mask:
         """Active (row, head) pairs; notes cursors outside 0..last_cursor in `status`."""
         rows = self.in_pool(slots, first_slot)
+        if "cursor" not in self:
+            return np.repeat(rows[:, None], self.shape.HV, axis=1)
         cursor = self._arrays["cursor"][np.where(rows, slots, 0)]
         bad = rows[:, None] & ((cursor < 0) | (cursor > last_cursor))
         if bad.any():
@@ -89,7 +91,8 @@ class Pool:
         array[place] = entry if array.ndim == 4 else entry[:, 0]
 
     def store(self, place: tuple[Ints, ...], stored: Stored) -> None:
-        """Write quantized states at these indices of the leading axes; cursor and phase are 0."""
+        """Write quantized states at these indices of the leading axes; cursor and phase, where
+        there are such, are 0."""
         parts = {
             "payload": stored.codes.payload,
             "key_scale": stored.codes.key_scale,
@@ -100,8 +103,9 @@ class Pool:
         for name, part in parts.items():
             if name in self._arrays and part is not None:
                 self._arrays[name][place] = part
-        self._arrays["cursor"][place] = 0
-        self._arrays["phase"][place] = 0
+        for name in ("cursor", "phase"):
+            if name in self:
+                self._arrays[name][place] = 0
 
     def copy(self, source: Ints, target: Ints) -> None:
         """Duplicate slots."""

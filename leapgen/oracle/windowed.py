@@ -223,7 +223,7 @@ class WindowModel:
         cold = np.zeros((*heads, self.shape.R, self.shape.V), np.float16)
         stored = self.plan.format.store(np.asarray(state, np.float32)[chosen], cold)
         self.pool.store((slots[chosen],), stored)
-        if position is not None:
+        if position is not None and "phase" in self.pool:
             self.pool["phase"][slots[chosen]] = (np.asarray(position)[chosen] % self.shape.P)[
                 :, None
             ]

@@ -69,6 +69,9 @@ class _Pair:
         error = tolerance.distance(outs[1], outs[0])
         dtype = self.first.spec.output.dtype
         self.ledger.compare("outputs agree", error, self._bound("output", dtype)[slots])
+        if not self.first.plan.windowed:
+            self.since[slots] += 2
+            return
         cursors = [t.export()["cursor"] for t in (self.first, self.second)]
         wrong = int((cursors[0] != cursors[1]).sum())
         self.ledger.equal("cursors agree", wrong, cursors[0].size)

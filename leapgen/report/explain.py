@@ -37,7 +37,8 @@ class BufferBytes:
 class Item:
     """Bytes per token, row and value head of one tensor and way; `when` is step or flush.
 
-    A step's records are a mean over the cursors 0..P-1; a flush counts 1/P, once a window.
+    A step's records are a mean over the cursors 0..P-1; a flush counts 1/P, once a window. Without
+    windows a step is all there is.
     """
 
     when: str
@@ -93,6 +94,7 @@ class Explanation:
     format_doc: str
     arch: str
     layout: str
+    windowed: bool
     model: str
     shape: Shape
     buffers: tuple[BufferBytes, ...]
@@ -131,6 +133,7 @@ def explain(
         format_doc=chain.plan.format.doc,
         arch=chain.plan.arch.name,
         layout=chain.plan.layout(shape).name,
+        windowed=chain.plan.windowed,
         model=chosen.name if chosen else "",
         shape=shape,
         buffers=_buffers(chain.plan, shape),
@@ -184,8 +187,9 @@ def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
     """The lines of the traffic model, weighted by how often a token meets them."""
     P = shape.P
     launches = [("step", traffic.launch(plan, shape, "step", c), 1 / P) for c in range(P)]
-    launches.append(("flush", traffic.launch(plan, shape, "flush", P), 1 / P))
-    launches.append(("flush", traffic.idle_flush(plan, shape), 1 - 1 / P))
+    if plan.windowed:
+        launches.append(("flush", traffic.launch(plan, shape, "flush", P), 1 / P))
+        launches.append(("flush", traffic.idle_flush(plan, shape), 1 - 1 / P))
     totals: dict[tuple[str, str, str, str], float] = {}
     for when, launch, weight in launches:
         for line in launch.lines:

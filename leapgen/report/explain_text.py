@@ -78,7 +78,8 @@ def _shape(e: Explanation) -> str:
     s = e.shape
     heads = f"H = {s.H}, HV = {s.HV}, K = {s.K}, V = {s.V}"
     whose = f"at the shape of {e.model}" if e.model else "of one head"
-    return f"{whose}: {heads}, window {s.P}, {s.R} compensators"
+    kept = f"window {s.P}, {s.R} compensators" if e.windowed else "no window"
+    return f"{whose}: {heads}, {kept}"
 
 
 def _state(e: Explanation) -> str:
@@ -92,7 +93,7 @@ def _state(e: Explanation) -> str:
             f"One request in one layer, {_shape(e)}. Payload in {e.layout} order.",
             markdown_table(header, rows),
             f"State (payload, scales, compensators): **{e.state_bytes_per_element:.4f} bytes per "
-            f"element** (FP32: 4). A slot with records and cursor takes "
+            f"element** (FP32: 4). A slot{' with records and cursor' if e.windowed else ''} takes "
             f"{integer(e.bytes_per_slot)} bytes; an FP32 state alone {integer(full)}.",
         )
     )
@@ -116,16 +117,24 @@ def _tuned(e: Explanation) -> str:
 
 def _traffic(e: Explanation) -> str:
     rows = [(i.when, i.way, i.name, i.kind, f"{i.bytes:.1f}") for i in e.items]
-    for when in ("step", "flush"):
+    for when in ("step", "flush") if e.windowed else ("step",):
         rows.append(("", "", f"all of {when}", "", f"{_total(e.items, when):.1f}"))
     rows.append(("", "", "token", "", f"{e.bytes_per_token:.1f}"))
     return "\n\n".join(
         (
             "## HBM bytes per token",
-            f"Per row and value head: the mean over the {e.shape.P} cursors of a window, and the "
-            "flush that ends it, divided by its tokens. Tensors per key head count once a group.",
+            f"{_counted(e)} Tensors per key head count once a group.",
             markdown_table(("when", "way", "tensor", "kind", "bytes"), rows),
         )
+    )
+
+
+def _counted(e: Explanation) -> str:
+    if not e.windowed:
+        return "Per row and value head: every token reads and writes the state."
+    return (
+        f"Per row and value head: the mean over the {e.shape.P} cursors of a window, and the "
+        "flush that ends it, divided by its tokens."
     )
 
 

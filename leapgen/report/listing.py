@@ -61,6 +61,7 @@ def _format_rows() -> list[Row]:
             "family": f.family,
             "payload": f.payload,
             "bits": f.bits,
+            "cadence": f.cadence,
             "compensators": f.compensators,
             "smoothing": f.key_scale or "none",
             "doc": f.doc,
@@ -110,7 +111,8 @@ class Topic:
 TOPICS = {
     "specs": Topic(("name", "title", "shape", "format", "window", "models", "choices"), _spec_rows),
     "formats": Topic(
-        ("name", "family", "payload", "bits", "compensators", "smoothing", "doc"), _format_rows
+        ("name", "family", "payload", "bits", "cadence", "compensators", "smoothing", "doc"),
+        _format_rows,
     ),
     "archs": Topic(("name", "title", "targets", "devices"), _arch_rows),
     "models": Topic(("name", "spec", "H", "HV", "K", "V", "layers", "picks"), _model_rows),

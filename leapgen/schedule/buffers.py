@@ -93,7 +93,10 @@ def slot_buffers(window: Window, format: Format, records: str) -> tuple[Buffer, 
     """The pool tensors, in the order of every kernel's parameters.
 
     records   element type of record keys and corrections
+    A format that stores the state at every step has the state and nothing else.
     """
+    if not format.windowed:
+        return _state_buffers(format)
     return (
         *_state_buffers(format),
         *_record_buffers(window, records),

@@ -18,6 +18,7 @@ from leapgen.tensors import DTYPES
 __all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
 
 RECORD_TYPES = ("fp16", "bf16", "fp32")
+KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
 
 
 class PlanError(LeapgenError):
@@ -29,9 +30,10 @@ class Plan:
     """Everything that rendering needs, and nothing about text.
 
     format         the row of the table with the spec's smoothing and compensators applied
-    records        element type of record keys and corrections
+    records        element type of record keys and corrections; fp32 where nothing is recorded
     buffers        pool tensors, in the order of every kernel's parameters
-    default_window tokens a window has unless the caller says otherwise
+    default_window tokens a window has unless the caller says otherwise; 1 where the state is stored
+                   at every step
     """
 
     window: Window
@@ -42,9 +44,19 @@ class Plan:
     default_window: int
 
     @property
+    def windowed(self) -> bool:
+        """Whether tokens are recorded; otherwise each one rewrites the state in place."""
+        return self.format.windowed
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of a module's kernels."""
+        return KERNELS if self.windowed else tuple(k for k in KERNELS if k != "flush")
+
+    @property
     def records_per_token(self) -> int:
         """Records that one token appends."""
-        return self.window.records_per_token
+        return self.window.records_per_token if self.windowed else 0
 
     def buffer(self, name: str) -> Buffer | None:
         """The pool tensor of a name, or None where this plan has none."""
@@ -75,6 +87,8 @@ class Plan:
             raise PlanError(f"HV must be a multiple of H, found HV={shape.HV}, H={shape.H}")
         if shape.P < 1:
             raise PlanError(f"a window has at least 1 token, found P={shape.P}")
+        if shape.P > 1 and not self.windowed:
+            raise PlanError(f"format {self.format.name} has no window, found P={shape.P}")
         if not 0 <= shape.R <= min(shape.K, shape.V):
             raise PlanError(f"R must lie in 0..{min(shape.K, shape.V)}, found {shape.R}")
         if shape.R and self.format.factors is None:
@@ -115,14 +129,21 @@ class Plan:
             f"format {f.name}: {f.payload}, {f.bits} bits, value scale {_yes(f.value_scale)}, "
             f"smoothing {f.key_scale or 'none'}, compensators {f.compensators} "
             f"({f.factors or 'none'})",
-            f"window {self.default_window} tokens, {self.records_per_token} records a token, "
-            f"records {self.records}",
+            self._cadence(),
         )
         rows = (
             f"  {b.name:<12} [{', '.join(('slot', b.heads, *b.tile))}] {b.dtype}  {b.doc}"
             for b in self.buffers
         )
         return "\n".join((*head, "buffers", *rows)) + "\n"
+
+    def _cadence(self) -> str:
+        if not self.windowed:
+            return "the state is read and written at every token; no records"
+        return (
+            f"window {self.default_window} tokens, {self.records_per_token} records a token, "
+            f"records {self.records}"
+        )
 
     @property
     def digest(self) -> str:
@@ -138,11 +159,12 @@ def make_plan(window: Window, state: State, arch: Arch, format: Format | None = 
     """The plan of a window whose state is stored as a spec says, on one architecture.
 
     format   overrides the row that `state.format` names
+    Where the format stores the state at every step, the spec's window and records have no meaning.
     Errors: PlanError, FormatError.
     """
     row = format if format is not None else format_named(state.format)
     row = row.with_state(state.smoothing, state.compensators)
-    buffers = slot_buffers(window, row, state.records)
-    plan = Plan(window, row, arch, state.records, buffers, state.window)
+    records, tokens = (state.records, state.window) if row.windowed else ("fp32", 1)
+    plan = Plan(window, row, arch, records, slot_buffers(window, row, records), tokens)
     plan.check()
     return plan

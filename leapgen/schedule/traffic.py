@@ -2,7 +2,8 @@
 
 All figures are for one row and one value head. What several value heads need (keys of a key head)
 or several rows (constant inputs) is counted in four ways, see Amount. Records are counted by the
-cursor: a step at cursor c reads the records of c tokens and writes those of one.
+cursor: a step at cursor c reads the records of c tokens and writes those of one. Where the state is
+stored at every step there are none: a step reads and writes the state.
 """
 
 from __future__ import annotations
@@ -87,9 +88,6 @@ class Traffic:
         return "\n".join((head, *body)) + "\n"
 
 
-KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
-
-
 def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1) -> Traffic:
     """Traffic of one launch for a row at `cursor` (tokens in the window when it starts).
 
@@ -97,8 +95,8 @@ def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1
     Errors: PlanError, for an unknown kernel or a cursor outside the window. A flush takes the
     cursor of the row that it folds; idle_flush is the other case.
     """
-    if kernel not in KERNELS:
-        raise PlanError(f"unknown kernel {kernel!r}; known: {', '.join(KERNELS)}")
+    if kernel not in plan.kernels:
+        raise PlanError(f"unknown kernel {kernel!r}; known: {', '.join(plan.kernels)}")
     last = shape.P - 1 if kernel == "step" else shape.P
     if not 0 <= cursor <= last:
         raise PlanError(f"cursor of {kernel} must lie in 0..{last}, found {cursor}")
@@ -120,6 +118,8 @@ def step_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
 
 def token_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
     """Mean of a token: a step, and its share of the flush that each window ends with."""
+    if not plan.windowed:
+        return step_mean(plan, shape, rows)
     full = launch(plan, shape, "flush", shape.P, rows).total()
     idle = idle_flush(plan, shape).total()
     return step_mean(plan, shape, rows) + full * (1 / shape.P) + idle * (1 - 1 / shape.P)
@@ -150,6 +150,8 @@ class _Counter:
                 yield from self.stored("read")
                 yield from self.records(cursor, "read")
                 yield from map(self._input, self.plan.window.recurrence.inputs)
+                if not self.plan.windowed:
+                    yield from self.stored("write")
                 yield from self.records(1, "write", once=True)
                 yield from self.control(("cursor",), "write")
                 yield self._dense("out", "output", "write", self._output_bytes())
@@ -165,7 +167,8 @@ class _Counter:
                 yield from self.records(cursor, "read")
                 yield self._dense("state", "output", "write", self._state_bytes())
             case "load_state":
-                yield self.row_scalar("position")
+                if self.plan.windowed:
+                    yield self.row_scalar("position")
                 yield self._dense("state", "input", "read", self._state_bytes())
                 yield from self.stored("write")
                 yield from self.control(("cursor", "phase"), "write")
@@ -202,7 +205,7 @@ class _Counter:
 
     def control(self, names: tuple[str, ...], way: str) -> Iterable[Line]:
         """Scalars a head; heads of a row lie side by side."""
-        for name in names:
+        for name in names if self.plan.windowed else ():
             yield Line(name, "control", way, self._scalar(4))
 
     def row_scalar(self, name: str) -> Line:

@@ -58,6 +58,18 @@ recurrence:
     - {key: k, value: v}
   output: {query: q}
 """,
+    "two decaying sub-steps": """
+  a: {per: value, axes: K, dtype: bf16}
+  g: {per: value, dtype: fp32}
+  h: {per: value, dtype: fp32}
+let: {g: -softplus(g), h: -softplus(h)}
+recurrence:
+  native: exp(g + h) * S + exp(h) * a @ v.T + k @ v.T
+  substeps:
+    - {decay: {kind: scalar, log: g}, key: a, value: v}
+    - {decay: {kind: scalar, log: h}, key: k, value: v}
+  output: {query: q}
+""",
 }
 
 

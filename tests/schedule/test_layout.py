@@ -66,6 +66,7 @@ def test_the_order_follows_arch_format_and_dimensions() -> None:
         assert payload_order(arch, int8, 32, 24) is PLAIN
         assert payload_order(arch, int8, 48, 32) is PLAIN
         assert payload_order(arch, bf16, 128, 128) is PLAIN
+        assert payload_order(arch, FORMATS["int8-step"], 128, 128) is PLAIN
 
 
 @pytest.mark.parametrize("arch", ARCHES)

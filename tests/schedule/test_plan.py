@@ -90,6 +90,38 @@ def test_the_formats_choices_decide_the_buffers() -> None:
     assert exact.buffer("record_u").dtype == "fp32"  # type: ignore[union-attr]
 
 
+def test_a_state_that_every_step_stores_has_no_records() -> None:
+    plan = plan_of("kda", format="int8-step")
+    assert [b.name for b in plan.buffers] == ["payload", "value_scale"]
+    assert plan.kernels == ("step", "materialize", "load_state", "copy", "reset")
+    assert (plan.default_window, plan.records_per_token, plan.records) == (1, 0, "fp32")
+    shape = plan.shape(128, 128, 32, 32)
+    assert plan.bytes_per_slot(shape) == 32 * (16384 + 512)
+    assert plan.state_bytes_per_element(shape) == 1.03125
+    with pytest.raises(PlanError, match="format int8-step has no window, found P=16"):
+        plan.shape(128, 128, 32, 32, P=16)
+    assert "the state is read and written at every token" in plan.text()
+
+
+@pytest.mark.parametrize(
+    ("format", "state"), [("fp32-step", 65536), ("bf16-step", 32768), ("int8-step", 16896)]
+)
+def test_a_step_in_place_reads_and_writes_the_state(format: str, state: int) -> None:
+    """The rows `FP32, BF16, INT8 per step` of the study's table of bytes a token."""
+    plan = plan_of("gdn", format=format)
+    shape = plan.shape(128, 128, 32, 32)
+    step = traffic.launch(plan, shape, "step")
+    assert step.total("state", way="read").distinct == state
+    assert step.total("state", way="write").distinct == state
+    assert step.total("record").distinct == 0
+    assert {line.name for line in step.lines if line.kind == "control"} == {"slots"}
+    assert traffic.token_mean(plan, shape) == step.total()
+    with pytest.raises(PlanError, match="unknown kernel 'flush'"):
+        traffic.launch(plan, shape, "flush")
+    for kernel in plan.kernels:
+        assert traffic.launch(plan, shape, kernel).total("state").distinct >= state
+
+
 def test_the_papers_bytes_per_element() -> None:
     plan = plan_of("gdn")
     assert plan.state_bytes_per_element(plan.shape(128, 128, 16, 32)) == 1.1875
@@ -229,7 +261,7 @@ def test_sectors_are_never_fewer_than_bytes_nor_more_than_touched() -> None:
     for name in ("gdn", "kda"):
         plan = plan_of(name)
         shape = plan.shape(24, 40, 1, 3, 5, 3)
-        for kernel in traffic.KERNELS:
+        for kernel in plan.kernels:
             for line in traffic.launch(plan, shape, kernel, 3, rows=2).lines:
                 a = line.amount
                 assert a.distinct <= a.sectors + 1e-9
