@@ -122,7 +122,8 @@ class Contest:
         ]
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             done = [
-                (who, workers.submit(who.compile, kernel, *heads, rows)) for who, kernel, heads, rows in jobs
+                (who, workers.submit(who.compile, kernel, *heads, rows))
+                for who, kernel, heads, rows in jobs
             ]
         failed = {who.name: str(e) for who, job in done if (e := job.exception()) is not None}
         if subject.name in failed:
