@@ -782,6 +782,7 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         s_weight = T.alloc_shared((K,), "float32", scope="shared")
                         s_rows = T.alloc_shared(((R + N) * K,), "float32")
                         s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
+                        s_scale = T.alloc_shared((SLICE,), "float32", scope="shared")
                         for ii in T.unroll((K + threads - 1) // threads):
                             kk = ii * threads + tx
                             if kk < K:
@@ -791,10 +792,11 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                     G = record_decay[record_decay_at + count - 1]
                                 start = T.alloc_var("float32")
                                 start = T.exp2(G)
-                                for jj in T.serial(R):
+                                for jj in T.unroll(R):
                                     s_rows[jj * K + kk] = widen(comp_key[comp_key_at + jj * K + kk]) * start
                                 s_weight[kk] = start * key_scale[key_scale_at + kk]
-                                for jj in T.serial(count):
+                                # Unrolled, so that the loads of several records are in flight together.
+                                for jj in T.unroll(count, unroll_factor=8):
                                     rk = widen(record_key[record_key_at + jj * K + kk])
                                     rG = record_decay[record_decay_at + jj]
                                     s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
@@ -824,7 +826,7 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                 s_inverse[ii * threads + tx] = 0.0
                         if R > 0:
                             # Start from the stored factors; a column of zeros starts from a fixed pattern of signs.
-                            for ii in T.serial((V * R + threads - 1) // threads):
+                            for ii in T.unroll((V * R + threads - 1) // threads, unroll_factor=4):
                                 if ii * threads + tx < V * R:
                                     s_X[(ii * threads + tx) % V * R + (ii * threads + tx) // V] = widen(
                                         comp_u[comp_u_at + ii * threads + tx]
@@ -858,7 +860,9 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                 if SLICES > 1 or pp_ == 0:
                                     T.sync_threads()
                                     # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                                    for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                                    if tx < SLICE:
+                                        s_scale[tx] = value_scale[value_scale_at + ss_ * SLICE + tx]
+                                    for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
                                         ee = ii * threads + tx
                                         if ee < (R + count) * SLICE:
                                             jj = ee // SLICE
@@ -869,7 +873,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                                 s_u[ee] = widen(
                                                     record_u[record_u_at + (jj - R) * V + vv]
                                                 )
-                                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                                    T.sync_threads()
+                                    for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
                                         s_at = (ii * threads + tx) * CHUNK
                                         if s_at < SLICE * K:
                                             for ee in T.vectorized(CHUNK):
@@ -879,7 +884,7 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                                 vv = payload_value(
                                                     ss_ * SLICE * K + s_at + ee, K, V
                                                 )
-                                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * value_scale[value_scale_at + vv]
+                                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * s_scale[vv - ss_ * SLICE]
                                     T.sync_threads()
                                     if sub < SUBS:
                                         for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
@@ -1262,6 +1267,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                 s_weight = T.alloc_shared((K,), "float32", scope="shared")
                 s_rows = T.alloc_shared(((R + N) * K,), "float32")
                 s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
+                s_scale = T.alloc_shared((SLICE,), "float32", scope="shared")
                 for ii in T.unroll((K + threads - 1) // threads):
                     kk = ii * threads + tx
                     if kk < K:
@@ -1271,17 +1277,20 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                             G = record_decay[record_decay_at + count - 1]
                         start = T.alloc_var("float32")
                         start = T.exp2(G)
-                        for jj in T.serial(R):
+                        for jj in T.unroll(R):
                             s_rows[jj * K + kk] = widen(comp_key[comp_key_at + jj * K + kk]) * start
                         s_weight[kk] = start * key_scale[key_scale_at + kk]
-                        for jj in T.serial(count):
+                        # Unrolled, so that the loads of several records are in flight together.
+                        for jj in T.unroll(count, unroll_factor=8):
                             rk = widen(record_key[record_key_at + jj * K + kk])
                             rG = record_decay[record_decay_at + jj]
                             s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
                 for ss_ in T.serial(SLICES):
                     T.sync_threads()
                     # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                    for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                    if tx < SLICE:
+                        s_scale[tx] = value_scale[value_scale_at + ss_ * SLICE + tx]
+                    for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
                         ee = ii * threads + tx
                         if ee < (R + count) * SLICE:
                             jj = ee // SLICE
@@ -1290,7 +1299,8 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                                 s_u[ee] = widen(comp_u[comp_u_at + jj * V + vv])
                             else:
                                 s_u[ee] = widen(record_u[record_u_at + (jj - R) * V + vv])
-                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                    T.sync_threads()
+                    for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
                         s_at = (ii * threads + tx) * CHUNK
                         if s_at < SLICE * K:
                             for ee in T.vectorized(CHUNK):
@@ -1298,7 +1308,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                             for ee in T.unroll(CHUNK):
                                 kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
                                 vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
-                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * value_scale[value_scale_at + vv]
+                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * s_scale[vv - ss_ * SLICE]
                     T.sync_threads()
                     if sub < SUBS:
                         for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):

@@ -604,7 +604,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                 start = T.alloc_var("float32")
                                 start = T.exp2(G)
                                 s_weight[kk] = start
-                                for jj in T.serial(count):
+                                # Unrolled, so that the loads of several records are in flight together.
+                                for jj in T.unroll(count, unroll_factor=8):
                                     rk = widen(record_key[record_key_at + jj * K + kk])
                                     rG = record_decay[record_decay_at + jj]
                                     s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
@@ -612,13 +613,14 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         for ss_ in T.serial(SLICES):
                             T.sync_threads()
                             # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                            for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                            for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
                                 ee = ii * threads + tx
                                 if ee < (R + count) * SLICE:
                                     jj = ee // SLICE
                                     vv = ss_ * SLICE + ee % SLICE
                                     s_u[ee] = widen(record_u[record_u_at + jj * V + vv])
-                            for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                            T.sync_threads()
+                            for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
                                 s_at = (ii * threads + tx) * CHUNK
                                 if s_at < SLICE * K:
                                     for ee in T.vectorized(CHUNK):
@@ -751,20 +753,22 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                         start = T.alloc_var("float32")
                         start = T.exp2(G)
                         s_weight[kk] = start
-                        for jj in T.serial(count):
+                        # Unrolled, so that the loads of several records are in flight together.
+                        for jj in T.unroll(count, unroll_factor=8):
                             rk = widen(record_key[record_key_at + jj * K + kk])
                             rG = record_decay[record_decay_at + jj]
                             s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
                 for ss_ in T.serial(SLICES):
                     T.sync_threads()
                     # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                    for ii in T.serial(((R + count) * SLICE + threads - 1) // threads):
+                    for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
                         ee = ii * threads + tx
                         if ee < (R + count) * SLICE:
                             jj = ee // SLICE
                             vv = ss_ * SLICE + ee % SLICE
                             s_u[ee] = widen(record_u[record_u_at + jj * V + vv])
-                    for ii in T.serial((SLICE * K // CHUNK + threads - 1) // threads):
+                    T.sync_threads()
+                    for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
                         s_at = (ii * threads + tx) * CHUNK
                         if s_at < SLICE * K:
                             for ee in T.vectorized(CHUNK):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leapgen.diagnostics import LeapgenError
 
-Array = NDArray[np.int64]
+Array = NDArray[Any]  # integers, or truth values where a condition is a value
 Mask = NDArray[np.bool_]
 SECTOR = 32  # bytes of a memory sector
 
