@@ -132,11 +132,11 @@ def pick(condition, yes, no):
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments, and of all kernels that walk over a tile as it does."""
     slices = 1
-    # 32 elements a thread: all are in registers, and all loads are in flight before one is used.
-    while V % (2 * slices) == 0 and K * V > slices * 128 * 32:
+    # 64 elements a thread: all are in registers, and all loads are in flight before one is used.
+    while V % (2 * slices) == 0 and K * V > slices * 128 * 64:
         slices = 2 * slices
-    lanes = min(16, power_of_two(max(1, K // 4)))
-    return {"threads": 128, "slices": slices, "lanes": lanes, "min_blocks": 6}
+    lanes = min(8, power_of_two(max(1, K // 4)))
+    return {"threads": 128, "slices": slices, "lanes": lanes, "min_blocks": 3}
 
 
 def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_blocks=4):

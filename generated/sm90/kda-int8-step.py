@@ -136,7 +136,7 @@ def config_step(K, V, H, HV, P, R, D=0):
     # 64 elements a thread: all are in registers, and all loads are in flight before one is used.
     while V % (2 * slices) == 0 and K * V > slices * 128 * 64:
         slices = 2 * slices
-    lanes = min(16, power_of_two(max(1, K // 16)))
+    lanes = min(8, power_of_two(max(1, K // 16)))
     return {"threads": 128, "slices": slices, "lanes": lanes, "min_blocks": 3}
 
 

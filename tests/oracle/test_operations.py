@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracle_samples import Inputs, model_of, spec_of
+from oracle_samples import Inputs, model_of, plan_of, spec_of
 
+from leapgen.oracle import in_place
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.tolerance import distance
 
@@ -57,3 +58,31 @@ def test_a_window_of_one_token_with_exact_records_is_the_recurrence_itself() -> 
         assert model.flushes == 4 * (t + 1)
         assert (model.pool["cursor"][2] == 0).all()
         assert (model.pool["payload"][2] == model.materialize(np.array([2]))[0]).all()
+
+
+@pytest.mark.parametrize("name", ["gdn", "kda", "erase_write"])
+def test_a_state_that_every_step_stores_is_a_window_of_one_token(name: str) -> None:
+    """The two models are written apart: one reads through records, the other is the recurrence."""
+    spec = spec_of(name, {"format": "fp32-step", "records": None})
+    plan = plan_of(spec)
+    direct = in_place.model_of(spec, plan, plan.shape(16, 24, 2, 4), 5)
+    assert isinstance(direct, in_place.StepModel)
+    assert list(direct.pool) == ["payload"]
+    window = model_of(spec_of(name, {"format": "fp32-window", "records": "fp32"}), P=1)
+    inputs, rows = Inputs(spec, 3), np.array([4, -1, 0])
+    state = np.random.default_rng(0).standard_normal((3, *SIZE)).astype(np.float32)
+    for model in (direct, window):
+        model.load_state(rows, state)
+    for _ in range(12):
+        x = inputs()
+        (out, us), (expected, corrections) = (
+            model.step_with_corrections(rows, x) for model in (direct, window)
+        )
+        assert not out[1].any()
+        assert distance(out[[0, 2]], expected[[0, 2]]).max() < 1e-4
+        assert distance(us[[0, 2]], corrections[[0, 2]]).max() < 1e-4
+    assert distance(direct.materialize(rows), window.materialize(rows), 2).max() < 1e-4
+    assert direct.flushes == window.flushes
+    direct.flush(rows)
+    direct.copy(np.array([4]), np.array([2]))
+    assert (direct.pool["payload"][2] == direct.pool["payload"][4]).all()
