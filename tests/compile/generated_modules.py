@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from leapgen import paths, pipeline
+from leapgen.algebra.derive import derive
 from leapgen.algebra.window import Window
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS, Lowered, lower
 from leapgen.report.subjects import prepare
@@ -32,10 +33,15 @@ KNOWN = ("slots", "cursor", "phase", "source", "target", "position")  # integers
 COLD, WARM = 4, 1  # rounds of the fit, which a kernel decides by its old factors
 
 
+def in_words(value: object) -> str:
+    """A parameter in the name of a test: 16x24 for dimensions."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 @functools.cache
 def derived(name: str) -> tuple[Spec, Window]:
     spec = pipeline.parse(name)
-    return spec, pipeline.derive(pipeline.lower(spec))
+    return spec, derive(pipeline.lower(spec), prove=False)
 
 
 def plan_of(name: str, arch: str) -> Plan:
@@ -48,22 +54,45 @@ def module_at(path: Path) -> Module:
     return import_module(path)
 
 
+_LOWERED: dict[tuple[Any, ...], Lowered] = {}
+
+
+def lower_once(func: Any, arch: str, pass_configs: Mapping[str, object] = PASS_CONFIGS) -> Lowered:
+    """`lower`, once a session for equal programs: it takes seconds, and tests share them."""
+    from tilelang import tvm
+
+    key = (tvm.ir.structural_hash(func), arch, tuple(sorted(pass_configs.items())))
+    if key not in _LOWERED:
+        _LOWERED[key] = lower(func, arch, pass_configs)
+    return _LOWERED[key]
+
+
 @dataclass
 class Counted:
-    """A lowered kernel that counts instead of running; `latest` is of the latest launch.
+    """A kernel that counts instead of running, lowered when it is first asked for.
 
+    on      whether launches count
+    most    blocks of a launch
     rounds  of the fit
-    blocks  one entry a block: what it touches
-    union   bytes that all blocks touch together, (buffer, way) -> distinct, sectors
+    blocks  of the latest launch: what each block touches
+    union   of the latest launch: what all blocks touch together
     """
 
-    lowered: Lowered
+    lower: Callable[[], Lowered]
     names: tuple[str, ...]
+    on: bool = False
+    most: int = HV
     rounds: int = WARM
     blocks: list[Traffic] = field(default_factory=list)
     union: dict[tuple[str, str], Amount] = field(default_factory=dict)
 
+    @functools.cached_property
+    def lowered(self) -> Lowered:
+        return self.lower()
+
     def __call__(self, *arguments: Any) -> None:
+        if not self.on:  # a step launches the flush too
+            return
         values = dict(zip(self.names, arguments, strict=True))
         tensors = {n: x for n, x in values.items() if isinstance(x, torch.Tensor)}
         scalars = {n: x for n, x in values.items() if n not in tensors}
@@ -73,7 +102,7 @@ class Counted:
             "ints": {n: x.numpy() for n, x in tensors.items() if n in KNOWN},
             "assumed": {"rounds": self.rounds},
         }
-        grid = range(scalars["num_rows"] * HV)
+        grid = range(min(scalars["num_rows"] * HV, self.most))
         touched = [self._touches(b, **known) for b in grid]
         self.blocks = [Traffic(_amounts(block)) for block in touched]
         self.union = _union(touched)
@@ -112,9 +141,10 @@ class Counting:
     device: str = "cpu"
 
     def compile(self, func: Any, target: Any, pass_configs: Mapping[str, Any]) -> Counted:
-        lowered = lower(func, target["arch"], {**PASS_CONFIGS, **pass_configs})
+        configs = {**PASS_CONFIGS, **pass_configs}
+        make = functools.partial(lower_once, func, target["arch"], configs)
         names = [func.buffer_map[p].name if p in func.buffer_map else p.name for p in func.params]
-        return Counted(lowered, tuple(names))
+        return Counted(make, tuple(names))
 
 
 @dataclass
@@ -137,8 +167,14 @@ class Bench:
         return Shape(**vars(self.pool.shape))
 
     def config(self, kernel: str) -> dict[str, Any]:
-        shape = self.pool.shape
-        return dict(self.module.kernels[kernel].config(*shape.builder_arguments))
+        """The present one; the default unless `configured`."""
+        default = self.module.kernels[kernel].config(*self.pool.shape.builder_arguments)
+        return dict(self.module.configs.get(kernel, default))
+
+    def configured(self, kernel: str, **changes: Any) -> Bench:
+        """The same bench and lowered kernels, but for a kernel with another config."""
+        config = {**self.config(kernel), **changes}
+        return Bench(self.module.with_configs(**{kernel: config}), self.K, self.V)
 
     def counted(self, kernel: str) -> Counted:
         call: Counted = self.module.kernel(kernel, self.pool).call
@@ -150,7 +186,9 @@ class Bench:
         """What a row of this kernel touches, the window of all slots at `cursor`."""
         self.pool.cursor.fill_(cursor)
         self.pool.phase.fill_(phase)
-        self.counted(kernel).rounds = COLD if kernel == "load_state" else rounds
+        found = self.counted(kernel)
+        found.most = self.config(kernel).get("blocks", HV)
+        found.on, found.rounds = True, COLD if kernel == "load_state" else rounds
         ids = torch.tensor([slot], dtype=torch.int32)
         match kernel:
             case "step":
@@ -162,7 +200,8 @@ class Bench:
                 self.module.copy(self.pool, ids, ids + 1)
             case _:
                 getattr(self.module, kernel)(self.pool, ids)
-        return self.counted(kernel)
+        found.on = False
+        return found
 
     def inputs(self) -> list[torch.Tensor]:
         sizes = [(x.sizes(1, self.pool.shape), DTYPES[x.dtype]) for x in self.module.inputs]
@@ -173,9 +212,3 @@ class Bench:
 def bench(path: Path, dims: tuple[int, int]) -> Bench:
     """A bench for a file, at the default configs."""
     return Bench(module_at(path).with_backend(Counting()), *dims)
-
-
-def staged(at: Bench, staged: bool) -> Bench:
-    """The same bench (and its lowered kernels) with a step that stages its tiles or does not."""
-    config = {**at.config("step"), "staged": staged}
-    return Bench(at.module.with_configs(step=config), at.K, at.V)

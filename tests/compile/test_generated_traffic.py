@@ -6,6 +6,7 @@ what all value heads of a row ask for together is compared with what memory must
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ from generated_modules import (
     Bench,
     Counted,
     bench,
+    in_words,
     plan_of,
-    staged,
 )  # fmt: skip
 
 from leapgen.report.tir_machine import SECTOR
@@ -33,9 +34,15 @@ CURSORS = {"step": (0, 1, 7, 15), "flush": (16,), "materialize": (0, 1, 7, 16),
 ONCE = ("payload", "record_key", "record_u")
 """Buffers of which a block reads no byte twice: the rest is small, and may be read again."""
 
-default_arch = [pytest.param(a, marks=() if a == "sm90" else pytest.mark.slow) for a in ARCHES]
-each_spec = pytest.mark.parametrize("name", SPECS)
-each_order = pytest.mark.parametrize("dims", [FRAGMENT, PLAIN], ids=["fragment", "plain"])
+DEFAULT = {("kda", FRAGMENT, "sm90"), ("gdn", PLAIN, "sm90")}
+each_module = pytest.mark.parametrize(
+    ("name", "dims", "arch"),
+    [
+        pytest.param(*which, marks=() if which in DEFAULT else pytest.mark.slow)
+        for which in itertools.product(SPECS, (FRAGMENT, PLAIN), ARCHES)
+    ],
+    ids=in_words,
+)
 
 
 def differences(found: Counted, model: traffic.Traffic) -> list[str]:
@@ -76,9 +83,7 @@ def model(name: str, arch: str, at: Bench, kernel: str, cursor: int) -> traffic.
 
 
 @pytest.mark.parametrize("kernel", CURSORS)
-@pytest.mark.parametrize("arch", default_arch)
-@each_order
-@each_spec
+@each_module
 def test_traffic_of_a_launch(name: str, dims: tuple[int, int], arch: str, kernel: str) -> None:
     at = of_arch(name, arch, dims)
     for cursor in CURSORS[kernel]:
@@ -86,46 +91,53 @@ def test_traffic_of_a_launch(name: str, dims: tuple[int, int], arch: str, kernel
         assert not differences(found, model(name, arch, at, kernel, cursor)), cursor
 
 
-@pytest.mark.parametrize("arch", default_arch)
-@each_order
-@each_spec
+@each_module
 def test_a_step_that_reads_tiles_where_they_lie(
     name: str, dims: tuple[int, int], arch: str
 ) -> None:
     """The default at these geometries is to copy them to shared memory first."""
     assert of_arch(name, arch, dims).config("step")["staged"]
-    at = staged(of_arch(name, arch, dims), False)
+    at = of_arch(name, arch, dims).configured("step", staged=False)
     for cursor in CURSORS["step"]:
         found = at.launch("step", cursor)
         assert not differences(found, model(name, arch, at, "step", cursor)), cursor
 
 
-@each_order
-@each_spec
-def test_flush_by_phase(name: str, dims: tuple[int, int]) -> None:
+@each_module
+def test_flush_by_phase(name: str, dims: tuple[int, int], arch: str) -> None:
     """A window that started late is due earlier, and only its own records are read."""
-    at = of_arch(name, "sm90", dims)
-    idle = traffic.idle_flush(plan_of(name, "sm90"), at.shape)
+    at = of_arch(name, arch, dims)
+    idle = traffic.idle_flush(plan_of(name, arch), at.shape)
     for cursor, phase in ((0, 0), (7, 0), (15, 0), (7, 8)):
         assert not differences(at.launch("flush", cursor, phase), idle), (cursor, phase)
     for cursor, phase in ((1, 15), (7, 9), (8, 9)):
-        due = model(name, "sm90", at, "flush", cursor)
+        due = model(name, arch, at, "flush", cursor)
         assert not differences(at.launch("flush", cursor, phase), due), (cursor, phase)
 
 
-@each_spec
-def test_cold_fits_touch_the_same(name: str) -> None:
+@pytest.mark.slow
+@each_module
+def test_few_blocks_flush_many_heads(name: str, dims: tuple[int, int], arch: str) -> None:
+    at = of_arch(name, arch, dims)
+    every = at.launch("flush", 16)
+    few = at.configured("flush", blocks=3).launch("flush", 16)
+    assert (len(every.blocks), len(few.blocks)) == (HV, 3)
+    assert few.union == every.union
+
+
+@each_module
+def test_cold_fits_touch_the_same(name: str, dims: tuple[int, int], arch: str) -> None:
     """Rounds of the fit happen on chip."""
-    at = of_arch(name, "sm90", FRAGMENT)
+    at = of_arch(name, arch, dims)
     assert at.config("flush")["slices"] == 1
     warm = dict(at.launch("flush", 16).union)
     assert dict(at.launch("flush", 16, rounds=COLD).union) == warm
 
 
-@each_spec
-def test_inactive_rows(name: str) -> None:
+@each_module
+def test_inactive_rows(name: str, dims: tuple[int, int], arch: str) -> None:
     """Only the slot's number is read; a step and materialize write their zeros."""
-    at = of_arch(name, "sm90", PLAIN)
+    at = of_arch(name, arch, dims)
     written = {"step": {("out", "write")}, "materialize": {("state", "write")}}
     for kernel in CURSORS:
         first = "source" if kernel == "copy" else "slots"
@@ -162,11 +174,11 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("what", MUTATIONS)
 def test_a_kernel_that_reads_more_is_noticed(what: str, tmp_path: Path) -> None:
-    way, old, new, said = MUTATIONS[what]
-    text = (GENERATED / "sm90" / "kda.py").read_text()
+    staged, old, new, said = MUTATIONS[what]
+    text = (GENERATED / "sm90" / "gdn.py").read_text()
     assert old in text
-    (tmp_path / "kda.py").write_text(text.replace(old, new))
+    (tmp_path / "gdn.py").write_text(text.replace(old, new))
     (tmp_path / HOST_NAME).write_text((GENERATED / "sm90" / HOST_NAME).read_text())
-    at = staged(bench(tmp_path / "kda.py", PLAIN), way)
-    found = differences(at.launch("step", 7), model("kda", "sm90", at, "step", 7))
+    at = bench(tmp_path / "gdn.py", PLAIN).configured("step", staged=staged)
+    found = differences(at.launch("step", 7), model("gdn", "sm90", at, "step", 7))
     assert any(said in line for line in found), found

@@ -1,0 +1,51 @@
+"""No address of a generated kernel contains a product that 32 bits may not hold."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from generated_modules import FRAGMENT, GENERATED, PLAIN, SPECS, bench, in_words
+
+from leapgen.report.tir_narrow import narrow_products_lowered
+from leapgen.runtime.assemble import HOST_NAME
+
+DEFAULT = {("sm90/kda.py", FRAGMENT), ("sm90/gdn.py", PLAIN)}
+MODULES = sorted(
+    p.relative_to(GENERATED).as_posix() for p in GENERATED.glob("sm*/*.py") if p.name != HOST_NAME
+)
+
+
+def findings(path: Path, dims: tuple[int, int], *kernels: str) -> list[str]:
+    """Of all kernels unless some are named."""
+    at = bench(path, dims)
+    return [
+        f"{kernel}: {found}"
+        for kernel in kernels or at.module.kernels
+        for found in narrow_products_lowered(at.counted(kernel).lowered.device)
+    ]
+
+
+def test_every_committed_module_is_looked_at() -> None:
+    assert set(MODULES) >= {f"sm90/{name}.py" for name in SPECS}
+
+
+@pytest.mark.parametrize(
+    ("path", "dims"),
+    [
+        pytest.param(*which, marks=() if which in DEFAULT else pytest.mark.slow)
+        for which in itertools.product(MODULES, (FRAGMENT, PLAIN))
+    ],
+    ids=in_words,
+)
+def test_addresses_are_wide_enough(path: str, dims: tuple[int, int]) -> None:
+    assert findings(GENERATED / path, dims) == []
+
+
+def test_narrow_slots_and_strides_are_noticed(tmp_path: Path) -> None:
+    text = (GENERATED / "sm90" / "gdn.py").read_text()
+    (tmp_path / "gdn.py").write_text(text.replace("int64", "int32"))
+    (tmp_path / HOST_NAME).write_text((GENERATED / "sm90" / HOST_NAME).read_text())
+    found = findings(tmp_path / "gdn.py", PLAIN, "reset")
+    assert any(line.startswith("reset: payload: slot") for line in found), found
