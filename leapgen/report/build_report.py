@@ -232,7 +232,10 @@ def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
         path, digest = w.source.path, w.source.digest
         if not w.kept:
             book.digests[path] = digest
+            for entries in (book.modules, book.resources):  # of when it was
+                entries.pop(path, None)
             continue
+        book.digests.pop(path, None)
         book.modules[path] = {
             "digest": digest,
             "spec": w.spec.name,
