@@ -23,11 +23,12 @@ On `c`, where TileLang has no bf16, such tensors arrive as uint16 views. A tenso
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import log2, prod
 from typing import Any, Protocol
 
 import torch
@@ -183,6 +184,38 @@ class Layout:
         return f"{self.name}-{zlib.crc32(self.order(shape).numpy().tobytes()):08x}"
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """Configs found best for one shape and number of rows, by kernel. A kernel that has none keeps
+    its default rule's."""
+
+    shape: Shape
+    rows: int
+    configs: Mapping[str, Mapping[str, Any]]
+
+
+def key_of(**parts: Any) -> str:
+    """The one key of compiled kernels, in memory, and of measured ones, on disk.
+
+    Texts are equal iff all parts are: the order of mappings does not count, types do (True is not
+    1, 1 is not 1.0). Parts are JSON values. Errors: TypeError, ValueError for anything else.
+    """
+    for part in parts.values():
+        _check_plain(part)
+    return json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _check_plain(value: Any) -> None:
+    """JSON alone would turn the key 1 of a mapping into "1"."""
+    if isinstance(value, Mapping):
+        if not all(isinstance(name, str) for name in value):
+            raise TypeError(f"names must be text: {list(value)}")
+        value = value.values()
+    if not isinstance(value, str | int | float | None):
+        for part in value:
+            _check_plain(part)
+
+
 # ------------------------------------------------------------------ compilation
 
 
@@ -241,7 +274,7 @@ def _shorten(text: str, limit: int = 1200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}\n...\n{text[-limit // 2 :]}"
 
 
-class _Once:
+class Once:
     """A map whose values are made once, whatever the number of threads that ask."""
 
     def __init__(self) -> None:
@@ -250,6 +283,7 @@ class _Once:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value, made by the first thread that asks while the others wait."""
         if key not in self._values:
             with self._lock:
                 lock = self._locks.setdefault(key, threading.Lock())
@@ -415,7 +449,12 @@ class Module:
     limits: Callable[..., str | None] | None = None
     backend: Backend | None = None
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    _made: _Once = field(default_factory=_Once, init=False, repr=False, compare=False)
+    table: tuple[Tuned, ...] = ()
+    pinned: bool = False
+    _made: Once = field(default_factory=Once, init=False, repr=False, compare=False)
+    _picked: dict[Hashable, Launch] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def with_backend(self, backend: Backend) -> Module:
         """The same module, compiled and launched by something else."""
@@ -426,9 +465,61 @@ class Module:
         for kernel in configs:
             if kernel not in self.kernels:
                 raise _refuse("configs", f"one of {', '.join(self.kernels)}", kernel)
-        changed = replace(self, configs={**self.configs, **configs})
+        return self._changed(configs={**self.configs, **configs})
+
+    def with_table(self, table: Sequence[Tuned], *, pin: bool = False) -> Module:
+        """The same module with tuned configs in place of the default rule's; see `config`.
+
+        pin   one config for all batch sizes, so that results do not depend on the batch: that of
+              the largest number of rows
+        """
+        return self._changed(table=tuple(table), pinned=pin)
+
+    def _changed(self, **fields: Any) -> Module:
+        changed = replace(self, **fields)
         object.__setattr__(changed, "_made", self._made)  # compiled kernels are kept by config
         return changed
+
+    # -- configs
+
+    def config(self, name: str, shape: Shape, rows: int | None = None) -> Mapping[str, Any]:
+        """The config of a kernel for a number of rows (None: the largest that was tuned).
+
+        From `with_configs`; else from the table, if it has the shape's K, V, P, R, D: of the same
+        heads, or else of the nearest ratio and number of heads, the nearest number of rows; else
+        by the default rule of arch and shape.
+        """
+        if name in self.configs:
+            return self.configs[name]
+        for tuned in self._tuned(shape, rows)[:1]:
+            if name in tuned.configs:
+                return tuned.configs[name]
+        return self.kernels[name].config(*shape.builder_arguments)
+
+    def _tuned(self, shape: Shape, rows: int | None) -> list[Tuned]:
+        """Records that may serve a shape, the best one first."""
+
+        def kin(s: Shape) -> tuple[int, ...]:
+            return (s.K, s.V, s.P, s.R, s.D)
+
+        def far(tuned: Tuned) -> tuple[Any, ...]:
+            other = tuned.shape
+            heads = log2(other.HV / shape.HV)
+            group = abs(log2(other.HV / other.H) - log2(shape.HV / shape.H))
+            apart = heads
+            if rows and not self.pinned:  # blocks of a launch are rows * HV
+                apart += log2(tuned.rows / rows)
+            return (other != shape, round(group, 9), round(abs(apart), 9), -tuned.rows)
+
+        return sorted((t for t in self.table if kin(t.shape) == kin(shape)), key=far)
+
+    def prepare(self, pool: Pool) -> None:
+        """Compile all that calls on a pool may launch, tuned configs of every number of rows
+        included: nothing is compiled later, while requests wait or a CUDA graph is captured."""
+        for name in self.kernels:
+            self.kernel(name, pool)
+            for tuned in self._tuned(pool.shape, None):
+                self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
 
     # -- shapes and pools
 
@@ -576,15 +667,16 @@ class Module:
                 return {"kind": "cuda", "arch": name}
         raise _refuse("device", f"one of {', '.join(names)}", f"capability {major}.{minor}")
 
-    def kernel(self, name: str, pool: Pool) -> Launch:
-        """The compiled kernel for a pool's shape and device, at the present config."""
-        shape = pool.shape
-        config = self.configs.get(name)
-        if config is None:
-            config = self.kernels[name].config(*shape.builder_arguments)
-        key = (name, shape, pool.device, tuple(sorted(config.items())))
-        launch: Launch = self._made.get(key, lambda: self._compile(name, pool, config))
-        return launch
+    def kernel(self, name: str, pool: Pool, rows: int | None = None) -> Launch:
+        """The compiled kernel for a pool's shape and device, at the `config` for some rows."""
+        rows = rows if self.table and not self.pinned else None
+        pick = (name, pool.shape, pool.device, rows)
+        if pick not in self._picked:
+            config = self.config(name, pool.shape, rows)
+            device, shape = str(pool.device), vars(pool.shape)
+            key = key_of(kernel=name, shape=shape, device=device, config=config)
+            self._picked[pick] = self._made.get(key, lambda: self._compile(name, pool, config))
+        return self._picked[pick]
 
     def _compile(self, name: str, pool: Pool, config: Mapping[str, Any]) -> Launch:
         kernel, target = self.kernels[name], self._compile_target(pool.device)
@@ -603,7 +695,7 @@ class Module:
     ) -> None:
         if rows == 0:
             return
-        launch, device = self.kernel(name, pool), pool.device
+        launch, device = self.kernel(name, pool, rows), pool.device
         cuda = device.type == "cuda"
         with torch.cuda.device(device) if cuda else contextlib.nullcontext():
             launch({**pool.arguments, **values})
