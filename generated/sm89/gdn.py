@@ -303,6 +303,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     if tx == 0:
                         status[0] = 1
             if count < 0:
+                if slot >= first_slot and slot < num_slots:
+                    # A cursor out of range: the copy that was started must land before the block ends.
+                    if staged:
+                        T.ptx_commit_group()
+                        T.ptx_wait_group(0)
                 for ii in T.unroll(VALUES):
                     vv = ii * threads + tx
                     if vv < V:
@@ -715,14 +720,18 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
         with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
             tx = T.get_thread_binding()
-            stride = T.min(num_rows * HV, blocks)
-            s_due = T.alloc_shared((threads,), "int32", scope="shared")
-            for turn in T.serial((num_rows * HV - block + stride * threads - 1) // (stride * threads)):
+            # 64 bits: a product of rows, heads and turns
+            heads = T.alloc_var("int64")
+            stride = T.alloc_var("int64")
+            heads = T.Cast("int64", num_rows) * HV
+            stride = T.min(heads, blocks)
+            s_due = T.alloc_shared((threads,), "int64", scope="shared")
+            for turn in T.serial((heads - block + stride * threads - 1) // (stride * threads)):
                 # Each thread looks at one of the block's next heads; those that are due come in turn.
                 look = block + (turn * threads + tx) * stride
                 T.sync_threads()
                 s_due[tx] = -1
-                if look < num_rows * HV:
+                if look < heads:
                     tile_slot = T.alloc_var("int64")
                     tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
                     if tile_slot >= num_slots:
@@ -736,8 +745,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                             if tile_count + phase[tile_slot * (phase_slot * 4) + (look % HV)] >= P:
                                 s_due[tx] = look
                 T.sync_threads()
-                for which in T.serial(T.min(threads, (num_rows * HV - block - turn * threads * stride + stride - 1) // stride)):
-                    bid = T.alloc_var("int32")
+                for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
+                    bid = T.alloc_var("int64")
                     bid = s_due[which]
                     if bid >= 0:
                         row = T.Cast("int64", bid // HV)
