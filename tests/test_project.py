@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import warnings
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -96,25 +96,21 @@ def archs(words: str) -> tuple[str, ...]:
 
 
 def build(request: Request, step: Step) -> Result:
-    """Renders, then writes or compares. Errors: Diagnostics, LeapgenError; nothing is written
-    before all modules are rendered."""
+    """Renders and compiles, then writes or compares. Errors: Diagnostics, LeapgenError, MissingTool;
+    nothing is written before all that is done."""
     wanted = list(_wanted(request, step))
-    result = Result()
-    book = manifest.read(request.out)
-    hosts = {f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}
-    host = paths.host_file().read_text()
-    for path, text in [(h, host) for h in sorted(hosts)]:
-        result.rows.append(_file(request, path, text, ""))
+    result = Result(usage=_compile(wanted, step) if request.compile else [])
+    host, book = paths.host_file().read_text(), manifest.read(request.out)
+    for path in sorted({f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}):
+        result.rows.append(_file(request, path, host, ""))
     for w in wanted:
         if w.kept:
             result.rows.append(_file(request, w.source.path, w.source.text, w.source.digest))
         elif request.check and book.digests.get(w.source.path) != w.source.digest:
-            result.rows.append(
-                Row(w.source.path, _lines(w.source.text), w.source.digest, "different")
-            )
+            lines = _lines(w.source.text)
+            result.rows.append(Row(w.source.path, lines, w.source.digest, "different"))
     _note(book, wanted)
-    if request.compile:
-        result.usage = _compile(wanted, step)
+    if result.usage:
         book.measured(result.usage)
     if not request.specs:
         book.forget_all_but({w.source.path for w in wanted}, request.archs)
