@@ -96,8 +96,10 @@ def archs(words: str) -> tuple[str, ...]:
 
 
 def build(request: Request, step: Step) -> Result:
-    """Renders and compiles, then writes or compares. Errors: Diagnostics, LeapgenError, MissingTool;
-    nothing is written before all that is done."""
+    """Renders and compiles, then writes or compares; nothing is written before all that is done.
+
+    Errors: Diagnostics, LeapgenError, MissingTool.
+    """
     wanted = list(_wanted(request, step))
     result = Result(usage=_compile(wanted, step) if request.compile else [])
     host, book = paths.host_file().read_text(), manifest.read(request.out)
