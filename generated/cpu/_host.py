@@ -43,6 +43,7 @@ DTYPES = {
 }
 ALIGNMENT = 16  # bytes; the width of the kernels' vector accesses
 CHANNELS = 8  # K and V are multiples of it
+MOST_CHANNELS = 256  # a block has a thread for each
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
 EXPORT_VERSION = 1
 # The emitted C reads bits of floats through pointers of another type.
@@ -547,6 +548,9 @@ class Module:
             R=number("compensators", compensators, self.defaults["R"], 0),
             D=_integer("drafts", drafts, 0),
         )
+        for name, channels in (("K", shape.K), ("V", shape.V)):
+            if channels > MOST_CHANNELS:
+                raise _refuse(name, f"at most {MOST_CHANNELS}", channels)
         has_compensators = any(b.role == "compensator" for b in self.buffers)
         most = min(shape.K, shape.V) if has_compensators else 0
         if most < shape.R:

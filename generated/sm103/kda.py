@@ -909,41 +909,42 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                                     s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
                                     T.sync_threads()
                                 if pp_ < 2 * rounds:
-                                    if pp_ % 2 == 0:
-                                        # Y = S X, partial sums of a key channel; the largest |S| on the way
-                                        if ss_ == 0:
+                                    if R > 0:
+                                        if pp_ % 2 == 0:
+                                            # Y = S X, partial sums of a key channel; the largest |S| on the way
+                                            if ss_ == 0:
+                                                for jj in T.unroll(R):
+                                                    s_y[jj] = 0.0
+                                            if sub < SUBS:
+                                                for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                                    s_at = (ii * SUBS + sub) * 8
+                                                    if s_at < SLICE:
+                                                        for ee in T.unroll(8):
+                                                            s_e[0] = s_S[(s_at + ee) * PITCH + kx]
+                                                            peak = T.max(peak, T.abs(s_e[0]))
+                                                            for jj in T.unroll(R):
+                                                                s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
+                                        else:
+                                            # X = S^T Q / max |S|
                                             for jj in T.unroll(R):
                                                 s_y[jj] = 0.0
-                                        if sub < SUBS:
-                                            for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                                                s_at = (ii * SUBS + sub) * 8
-                                                if s_at < SLICE:
-                                                    for ee in T.unroll(8):
-                                                        s_e[0] = s_S[(s_at + ee) * PITCH + kx]
-                                                        peak = T.max(peak, T.abs(s_e[0]))
+                                            if part < PARTS:
+                                                for ii in T.serial((K + PARTS - 1) // PARTS):
+                                                    kk = part * ((K + PARTS - 1) // PARTS) + ii
+                                                    if kk < K:
                                                         for jj in T.unroll(R):
-                                                            s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
-                                    else:
-                                        # X = S^T Q / max |S|
-                                        for jj in T.unroll(R):
-                                            s_y[jj] = 0.0
-                                        if part < PARTS:
-                                            for ii in T.serial((K + PARTS - 1) // PARTS):
-                                                kk = part * ((K + PARTS - 1) // PARTS) + ii
-                                                if kk < K:
-                                                    for jj in T.unroll(R):
-                                                        s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
-                                        T.sync_threads()
-                                        for jj in T.unroll(R):
-                                            s_part[jj * threads + tx] = s_y[jj]
-                                        T.sync_threads()
-                                        for ii in T.serial((SLICE * R + threads - 1) // threads):
-                                            ee = ii * threads + tx
-                                            if ee < SLICE * R:
-                                                total = 0.0
-                                                for mm_ in T.unroll(PARTS):
-                                                    total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
-                                                s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
+                                                            s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
+                                            T.sync_threads()
+                                            for jj in T.unroll(R):
+                                                s_part[jj * threads + tx] = s_y[jj]
+                                            T.sync_threads()
+                                            for ii in T.serial((SLICE * R + threads - 1) // threads):
+                                                ee = ii * threads + tx
+                                                if ee < SLICE * R:
+                                                    total = 0.0
+                                                    for mm_ in T.unroll(PARTS):
+                                                        total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
+                                                    s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
                                 else:
                                     if SLICES > 1 or pp_ == 2 * rounds:
                                         # R = S - K~ U~^T with the factors as stored, row sums of |R|
@@ -1007,151 +1008,154 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                                 for ee in T.vectorized(CHUNK):
                                                     payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
                             if pp_ < 2 * rounds:
-                                if pp_ % 2 == 0:
-                                    if pp_ == 0:
-                                        peak = T.warp_reduce_max(peak)
-                                        if tx % 32 == 0:
-                                            s_warp[tx // 32] = peak
-                                    for jj in T.unroll(R):
-                                        if sub < SUBS:
-                                            s_part[jj * threads + sub * K + kx] = s_y[jj]
-                                    T.sync_threads()
-                                    if pp_ == 0:
-                                        for mm_ in T.unroll(WARPS):
-                                            peak = T.max(peak, s_warp[mm_])
-                                        # Below this the reciprocal overflows: such a state is stored without compensators.
-                                        if peak > 1e-37:
-                                            scale = 1.0 / peak
-                                    for ii in T.serial((K * R + threads - 1) // threads):
-                                        ee = ii * threads + tx
-                                        if ee < K * R:
-                                            total = 0.0
-                                            for mm_ in T.unroll(SUBS):
-                                                total += s_part[ee // K * threads + mm_ * K + ee % K]
-                                            s_Q[ee % K * R + ee // K] = total * scale
-                                    T.sync_threads()
-                                    # Gram matrix Y^T Y, lower half
-                                    for ii in T.serial((R * R + WARPS - 1) // WARPS):
-                                        ee = ii * WARPS + tx // 32
-                                        if ee < R * R:
-                                            if ee % R <= ee // R:
+                                if R > 0:
+                                    if pp_ % 2 == 0:
+                                        if pp_ == 0:
+                                            peak = T.warp_reduce_max(peak)
+                                            if tx % 32 == 0:
+                                                s_warp[tx // 32] = peak
+                                        for jj in T.unroll(R):
+                                            if sub < SUBS:
+                                                s_part[jj * threads + sub * K + kx] = s_y[jj]
+                                        T.sync_threads()
+                                        if pp_ == 0:
+                                            for mm_ in T.unroll(WARPS):
+                                                peak = T.max(peak, s_warp[mm_])
+                                            # Below this the reciprocal overflows: such a state is stored without compensators.
+                                            if peak > 1e-37:
+                                                scale = 1.0 / peak
+                                        for ii in T.serial((K * R + threads - 1) // threads):
+                                            ee = ii * threads + tx
+                                            if ee < K * R:
                                                 total = 0.0
-                                                for mm_ in T.serial((K + 31) // 32):
-                                                    if mm_ * 32 + tx % 32 < K:
-                                                        total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
+                                                for mm_ in T.unroll(SUBS):
+                                                    total += s_part[ee // K * threads + mm_ * K + ee % K]
+                                                s_Q[ee % K * R + ee // K] = total * scale
+                                        T.sync_threads()
+                                        # Gram matrix Y^T Y, lower half
+                                        for ii in T.serial((R * R + WARPS - 1) // WARPS):
+                                            ee = ii * WARPS + tx // 32
+                                            if ee < R * R:
+                                                if ee % R <= ee // R:
+                                                    total = 0.0
+                                                    for mm_ in T.serial((K + 31) // 32):
+                                                        if mm_ * 32 + tx % 32 < K:
+                                                            total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
+                                                    total = T.warp_reduce_sum(total)
+                                                    if tx % 32 == 0:
+                                                        s_L[ee] = total
+                                        T.sync_threads()
+                                        if tx == 0:
+                                            # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
+                                            # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
+                                            trace = T.alloc_var("float32")
+                                            trace = 0.0
+                                            for jj in T.serial(R):
+                                                trace += s_L[jj * R + jj]
+                                            for jj in T.serial(R):
+                                                total = s_L[jj * R + jj] + RIDGE * trace
+                                                for mm_ in T.serial(jj):
+                                                    total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
+                                                total = T.max(total, PIVOT_FLOOR * trace)
+                                                s_L[jj * R + jj] = T.if_then_else(
+                                                    total > 0.0, T.rsqrt(total), 0.0
+                                                )
+                                                for ii in T.serial(R - 1 - jj):
+                                                    total = s_L[(jj + 1 + ii) * R + jj]
+                                                    for mm_ in T.serial(jj):
+                                                        total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
+                                                    s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
+                                        T.sync_threads()
+                                        if tx < K:
+                                            for jj in T.unroll(R):
+                                                s_y[jj] = s_Q[tx * R + jj]
+                                                for mm_ in T.unroll(jj):
+                                                    s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
+                                                s_y[jj] = s_y[jj] * s_L[jj * R + jj]
+                                                s_Q[tx * R + jj] = s_y[jj]
+                                        T.sync_threads()
+                                    else:
+                                        T.sync_threads()
+                                        for ii in T.serial((R + WARPS - 1) // WARPS):
+                                            jj = ii * WARPS + tx // 32
+                                            if jj < R:
+                                                total = 0.0
+                                                for mm_ in T.serial((V + 31) // 32):
+                                                    if mm_ * 32 + tx % 32 < V:
+                                                        total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
                                                 total = T.warp_reduce_sum(total)
                                                 if tx % 32 == 0:
-                                                    s_L[ee] = total
-                                    T.sync_threads()
-                                    if tx == 0:
-                                        # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
-                                        # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
-                                        trace = T.alloc_var("float32")
-                                        trace = 0.0
-                                        for jj in T.serial(R):
-                                            trace += s_L[jj * R + jj]
-                                        for jj in T.serial(R):
-                                            total = s_L[jj * R + jj] + RIDGE * trace
-                                            for mm_ in T.serial(jj):
-                                                total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
-                                            total = T.max(total, PIVOT_FLOOR * trace)
-                                            s_L[jj * R + jj] = T.if_then_else(
-                                                total > 0.0, T.rsqrt(total), 0.0
+                                                    s_norm[jj] = total
+                                        T.sync_threads()
+                                        if pp_ < 2 * rounds - 1:
+                                            for ii in T.serial((V * R + threads - 1) // threads):
+                                                ee = ii * threads + tx
+                                                if ee < V * R:
+                                                    s_X[ee] = s_X[ee] * T.if_then_else(
+                                                        s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
+                                                    )
+                                        else:
+                                            # The singular value is split evenly; factors are rounded to storage before the residual is taken,
+                                            # and a pair that their type cannot hold is dropped.
+                                            s_top = T.alloc_local((2,), "float32")
+                                            s_tops = T.alloc_shared(
+                                                (2, WARPS), "float32", scope="shared"
                                             )
-                                            for ii in T.serial(R - 1 - jj):
-                                                total = s_L[(jj + 1 + ii) * R + jj]
-                                                for mm_ in T.serial(jj):
-                                                    total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
-                                                s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
-                                    T.sync_threads()
-                                    if tx < K:
-                                        for jj in T.unroll(R):
-                                            s_y[jj] = s_Q[tx * R + jj]
-                                            for mm_ in T.unroll(jj):
-                                                s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
-                                            s_y[jj] = s_y[jj] * s_L[jj * R + jj]
-                                            s_Q[tx * R + jj] = s_y[jj]
-                                    T.sync_threads()
-                                else:
-                                    T.sync_threads()
-                                    for ii in T.serial((R + WARPS - 1) // WARPS):
-                                        jj = ii * WARPS + tx // 32
-                                        if jj < R:
-                                            total = 0.0
-                                            for mm_ in T.serial((V + 31) // 32):
-                                                if mm_ * 32 + tx % 32 < V:
-                                                    total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
-                                            total = T.warp_reduce_sum(total)
-                                            if tx % 32 == 0:
-                                                s_norm[jj] = total
-                                    T.sync_threads()
-                                    if pp_ < 2 * rounds - 1:
-                                        for ii in T.serial((V * R + threads - 1) // threads):
-                                            ee = ii * threads + tx
-                                            if ee < V * R:
-                                                s_X[ee] = s_X[ee] * T.if_then_else(
-                                                    s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
-                                                )
-                                    else:
-                                        # The singular value is split evenly; factors are rounded to storage before the residual is taken,
-                                        # and a pair that their type cannot hold is dropped.
-                                        s_top = T.alloc_local((2,), "float32")
-                                        s_tops = T.alloc_shared(
-                                            (2, WARPS), "float32", scope="shared"
-                                        )
-                                        for jj in T.serial(R):
-                                            s_root = T.alloc_var("float32")
-                                            s_left = T.alloc_var("float32")
-                                            s_right = T.alloc_var("float32")
-                                            s_root = T.sqrt(T.sqrt(s_norm[jj]))
-                                            s_left = s_root * T.sqrt(peak)
-                                            s_right = 0.0
-                                            if s_root > 0.0:
-                                                s_right = T.sqrt(peak) / s_root
-                                            s_top[0] = 0.0
-                                            s_top[1] = 0.0
-                                            for ii in T.unroll((K + threads - 1) // threads):
-                                                if ii * threads + tx < K:
-                                                    s_top[0] = T.max(
-                                                        s_top[0], T.abs(
-                                                            s_Q[(ii * threads + tx) * R + jj] * s_left
-                                                        )
-                                                    )
-                                            for ii in T.unroll((V + threads - 1) // threads):
-                                                if ii * threads + tx < V:
-                                                    s_top[1] = T.max(
-                                                        s_top[1], T.abs(
-                                                            s_X[(ii * threads + tx) * R + jj] * s_right
-                                                        )
-                                                    )
-                                            for mm_ in T.unroll(2):
-                                                s_top[mm_] = T.warp_reduce_max(s_top[mm_])
-                                            T.sync_threads()
-                                            if tx % 32 == 0:
-                                                for mm_ in T.unroll(2):
-                                                    s_tops[mm_, tx // 32] = s_top[mm_]
-                                            T.sync_threads()
-                                            for mm_ in T.unroll(2):
-                                                for ii in T.unroll(WARPS):
-                                                    s_top[mm_] = T.max(s_top[mm_], s_tops[mm_, ii])
-                                            if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
-                                                s_left = 0.0
+                                            for jj in T.serial(R):
+                                                s_root = T.alloc_var("float32")
+                                                s_left = T.alloc_var("float32")
+                                                s_right = T.alloc_var("float32")
+                                                s_root = T.sqrt(T.sqrt(s_norm[jj]))
+                                                s_left = s_root * T.sqrt(peak)
                                                 s_right = 0.0
-                                            for ii in T.unroll((K + threads - 1) // threads):
-                                                if ii * threads + tx < K:
-                                                    s_Q[(ii * threads + tx) * R + jj] = T.Cast(
-                                                        "float32", T.Cast(
-                                                            "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                if s_root > 0.0:
+                                                    s_right = T.sqrt(peak) / s_root
+                                                s_top[0] = 0.0
+                                                s_top[1] = 0.0
+                                                for ii in T.unroll((K + threads - 1) // threads):
+                                                    if ii * threads + tx < K:
+                                                        s_top[0] = T.max(
+                                                            s_top[0], T.abs(
+                                                                s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                            )
                                                         )
-                                                    )
-                                            for ii in T.unroll((V + threads - 1) // threads):
-                                                if ii * threads + tx < V:
-                                                    s_X[(ii * threads + tx) * R + jj] = T.Cast(
-                                                        "float32", T.Cast(
-                                                            "float16", s_X[(ii * threads + tx) * R + jj] * s_right
+                                                for ii in T.unroll((V + threads - 1) // threads):
+                                                    if ii * threads + tx < V:
+                                                        s_top[1] = T.max(
+                                                            s_top[1], T.abs(
+                                                                s_X[(ii * threads + tx) * R + jj] * s_right
+                                                            )
                                                         )
-                                                    )
-                                    T.sync_threads()
+                                                for mm_ in T.unroll(2):
+                                                    s_top[mm_] = T.warp_reduce_max(s_top[mm_])
+                                                T.sync_threads()
+                                                if tx % 32 == 0:
+                                                    for mm_ in T.unroll(2):
+                                                        s_tops[mm_, tx // 32] = s_top[mm_]
+                                                T.sync_threads()
+                                                for mm_ in T.unroll(2):
+                                                    for ii in T.unroll(WARPS):
+                                                        s_top[mm_] = T.max(
+                                                            s_top[mm_], s_tops[mm_, ii]
+                                                        )
+                                                if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
+                                                    s_left = 0.0
+                                                    s_right = 0.0
+                                                for ii in T.unroll((K + threads - 1) // threads):
+                                                    if ii * threads + tx < K:
+                                                        s_Q[(ii * threads + tx) * R + jj] = T.Cast(
+                                                            "float32", T.Cast(
+                                                                "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                            )
+                                                        )
+                                                for ii in T.unroll((V + threads - 1) // threads):
+                                                    if ii * threads + tx < V:
+                                                        s_X[(ii * threads + tx) * R + jj] = T.Cast(
+                                                            "float32", T.Cast(
+                                                                "float16", s_X[(ii * threads + tx) * R + jj] * s_right
+                                                            )
+                                                        )
+                                        T.sync_threads()
                             elif pp_ == 2 * rounds:
                                 if tx < K:
                                     # c = sqrt(mean |R|) of a key channel (paper, section 3.4)
@@ -1474,41 +1478,42 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         s_S[(ii * SUBS + sub) * PITCH + kx] = state[row * state_row + head * state_head + kx * state_key + vv * state_value]
                             T.sync_threads()
                         if pp_ < 2 * rounds:
-                            if pp_ % 2 == 0:
-                                # Y = S X, partial sums of a key channel; the largest |S| on the way
-                                if ss_ == 0:
+                            if R > 0:
+                                if pp_ % 2 == 0:
+                                    # Y = S X, partial sums of a key channel; the largest |S| on the way
+                                    if ss_ == 0:
+                                        for jj in T.unroll(R):
+                                            s_y[jj] = 0.0
+                                    if sub < SUBS:
+                                        for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
+                                            s_at = (ii * SUBS + sub) * 8
+                                            if s_at < SLICE:
+                                                for ee in T.unroll(8):
+                                                    s_e[0] = s_S[(s_at + ee) * PITCH + kx]
+                                                    peak = T.max(peak, T.abs(s_e[0]))
+                                                    for jj in T.unroll(R):
+                                                        s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
+                                else:
+                                    # X = S^T Q / max |S|
                                     for jj in T.unroll(R):
                                         s_y[jj] = 0.0
-                                if sub < SUBS:
-                                    for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                                        s_at = (ii * SUBS + sub) * 8
-                                        if s_at < SLICE:
-                                            for ee in T.unroll(8):
-                                                s_e[0] = s_S[(s_at + ee) * PITCH + kx]
-                                                peak = T.max(peak, T.abs(s_e[0]))
+                                    if part < PARTS:
+                                        for ii in T.serial((K + PARTS - 1) // PARTS):
+                                            kk = part * ((K + PARTS - 1) // PARTS) + ii
+                                            if kk < K:
                                                 for jj in T.unroll(R):
-                                                    s_y[jj] += s_e[0] * s_X[(ss_ * SLICE + s_at + ee) * R + jj]
-                            else:
-                                # X = S^T Q / max |S|
-                                for jj in T.unroll(R):
-                                    s_y[jj] = 0.0
-                                if part < PARTS:
-                                    for ii in T.serial((K + PARTS - 1) // PARTS):
-                                        kk = part * ((K + PARTS - 1) // PARTS) + ii
-                                        if kk < K:
-                                            for jj in T.unroll(R):
-                                                s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
-                                T.sync_threads()
-                                for jj in T.unroll(R):
-                                    s_part[jj * threads + tx] = s_y[jj]
-                                T.sync_threads()
-                                for ii in T.serial((SLICE * R + threads - 1) // threads):
-                                    ee = ii * threads + tx
-                                    if ee < SLICE * R:
-                                        total = 0.0
-                                        for mm_ in T.unroll(PARTS):
-                                            total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
-                                        s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
+                                                    s_y[jj] += s_S[vx * PITCH + kk] * s_Q[kk * R + jj]
+                                    T.sync_threads()
+                                    for jj in T.unroll(R):
+                                        s_part[jj * threads + tx] = s_y[jj]
+                                    T.sync_threads()
+                                    for ii in T.serial((SLICE * R + threads - 1) // threads):
+                                        ee = ii * threads + tx
+                                        if ee < SLICE * R:
+                                            total = 0.0
+                                            for mm_ in T.unroll(PARTS):
+                                                total += s_part[ee // SLICE * threads + mm_ * SLICE + ee % SLICE]
+                                            s_X[(ss_ * SLICE + ee % SLICE) * R + ee // SLICE] = total * scale
                         else:
                             if SLICES > 1 or pp_ == 2 * rounds:
                                 # R = S - K~ U~^T with the factors as stored, row sums of |R|
@@ -1568,149 +1573,150 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                                         for ee in T.vectorized(CHUNK):
                                             payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
                     if pp_ < 2 * rounds:
-                        if pp_ % 2 == 0:
-                            if pp_ == 0:
-                                peak = T.warp_reduce_max(peak)
-                                if tx % 32 == 0:
-                                    s_warp[tx // 32] = peak
-                            for jj in T.unroll(R):
-                                if sub < SUBS:
-                                    s_part[jj * threads + sub * K + kx] = s_y[jj]
-                            T.sync_threads()
-                            if pp_ == 0:
-                                for mm_ in T.unroll(WARPS):
-                                    peak = T.max(peak, s_warp[mm_])
-                                # Below this the reciprocal overflows: such a state is stored without compensators.
-                                if peak > 1e-37:
-                                    scale = 1.0 / peak
-                            for ii in T.serial((K * R + threads - 1) // threads):
-                                ee = ii * threads + tx
-                                if ee < K * R:
-                                    total = 0.0
-                                    for mm_ in T.unroll(SUBS):
-                                        total += s_part[ee // K * threads + mm_ * K + ee % K]
-                                    s_Q[ee % K * R + ee // K] = total * scale
-                            T.sync_threads()
-                            # Gram matrix Y^T Y, lower half
-                            for ii in T.serial((R * R + WARPS - 1) // WARPS):
-                                ee = ii * WARPS + tx // 32
-                                if ee < R * R:
-                                    if ee % R <= ee // R:
+                        if R > 0:
+                            if pp_ % 2 == 0:
+                                if pp_ == 0:
+                                    peak = T.warp_reduce_max(peak)
+                                    if tx % 32 == 0:
+                                        s_warp[tx // 32] = peak
+                                for jj in T.unroll(R):
+                                    if sub < SUBS:
+                                        s_part[jj * threads + sub * K + kx] = s_y[jj]
+                                T.sync_threads()
+                                if pp_ == 0:
+                                    for mm_ in T.unroll(WARPS):
+                                        peak = T.max(peak, s_warp[mm_])
+                                    # Below this the reciprocal overflows: such a state is stored without compensators.
+                                    if peak > 1e-37:
+                                        scale = 1.0 / peak
+                                for ii in T.serial((K * R + threads - 1) // threads):
+                                    ee = ii * threads + tx
+                                    if ee < K * R:
                                         total = 0.0
-                                        for mm_ in T.serial((K + 31) // 32):
-                                            if mm_ * 32 + tx % 32 < K:
-                                                total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
+                                        for mm_ in T.unroll(SUBS):
+                                            total += s_part[ee // K * threads + mm_ * K + ee % K]
+                                        s_Q[ee % K * R + ee // K] = total * scale
+                                T.sync_threads()
+                                # Gram matrix Y^T Y, lower half
+                                for ii in T.serial((R * R + WARPS - 1) // WARPS):
+                                    ee = ii * WARPS + tx // 32
+                                    if ee < R * R:
+                                        if ee % R <= ee // R:
+                                            total = 0.0
+                                            for mm_ in T.serial((K + 31) // 32):
+                                                if mm_ * 32 + tx % 32 < K:
+                                                    total += s_Q[(mm_ * 32 + tx % 32) * R + ee // R] * s_Q[(mm_ * 32 + tx % 32) * R + ee % R]
+                                            total = T.warp_reduce_sum(total)
+                                            if tx % 32 == 0:
+                                                s_L[ee] = total
+                                T.sync_threads()
+                                if tx == 0:
+                                    # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
+                                    # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
+                                    trace = T.alloc_var("float32")
+                                    trace = 0.0
+                                    for jj in T.serial(R):
+                                        trace += s_L[jj * R + jj]
+                                    for jj in T.serial(R):
+                                        total = s_L[jj * R + jj] + RIDGE * trace
+                                        for mm_ in T.serial(jj):
+                                            total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
+                                        total = T.max(total, PIVOT_FLOOR * trace)
+                                        s_L[jj * R + jj] = T.if_then_else(
+                                            total > 0.0, T.rsqrt(total), 0.0
+                                        )
+                                        for ii in T.serial(R - 1 - jj):
+                                            total = s_L[(jj + 1 + ii) * R + jj]
+                                            for mm_ in T.serial(jj):
+                                                total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
+                                            s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
+                                T.sync_threads()
+                                if tx < K:
+                                    for jj in T.unroll(R):
+                                        s_y[jj] = s_Q[tx * R + jj]
+                                        for mm_ in T.unroll(jj):
+                                            s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
+                                        s_y[jj] = s_y[jj] * s_L[jj * R + jj]
+                                        s_Q[tx * R + jj] = s_y[jj]
+                                T.sync_threads()
+                            else:
+                                T.sync_threads()
+                                for ii in T.serial((R + WARPS - 1) // WARPS):
+                                    jj = ii * WARPS + tx // 32
+                                    if jj < R:
+                                        total = 0.0
+                                        for mm_ in T.serial((V + 31) // 32):
+                                            if mm_ * 32 + tx % 32 < V:
+                                                total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
                                         total = T.warp_reduce_sum(total)
                                         if tx % 32 == 0:
-                                            s_L[ee] = total
-                            T.sync_threads()
-                            if tx == 0:
-                                # Cholesky, regularised: above FP32's epsilon, or a singular Gram matrix turns to noise.
-                                # The diagonal keeps reciprocals; a pivot of zero gives a column of zeros.
-                                trace = T.alloc_var("float32")
-                                trace = 0.0
-                                for jj in T.serial(R):
-                                    trace += s_L[jj * R + jj]
-                                for jj in T.serial(R):
-                                    total = s_L[jj * R + jj] + RIDGE * trace
-                                    for mm_ in T.serial(jj):
-                                        total -= s_L[jj * R + mm_] * s_L[jj * R + mm_]
-                                    total = T.max(total, PIVOT_FLOOR * trace)
-                                    s_L[jj * R + jj] = T.if_then_else(
-                                        total > 0.0, T.rsqrt(total), 0.0
-                                    )
-                                    for ii in T.serial(R - 1 - jj):
-                                        total = s_L[(jj + 1 + ii) * R + jj]
-                                        for mm_ in T.serial(jj):
-                                            total -= s_L[(jj + 1 + ii) * R + mm_] * s_L[jj * R + mm_]
-                                        s_L[(jj + 1 + ii) * R + jj] = total * s_L[jj * R + jj]
-                            T.sync_threads()
-                            if tx < K:
-                                for jj in T.unroll(R):
-                                    s_y[jj] = s_Q[tx * R + jj]
-                                    for mm_ in T.unroll(jj):
-                                        s_y[jj] -= s_L[jj * R + mm_] * s_y[mm_]
-                                    s_y[jj] = s_y[jj] * s_L[jj * R + jj]
-                                    s_Q[tx * R + jj] = s_y[jj]
-                            T.sync_threads()
-                        else:
-                            T.sync_threads()
-                            for ii in T.serial((R + WARPS - 1) // WARPS):
-                                jj = ii * WARPS + tx // 32
-                                if jj < R:
-                                    total = 0.0
-                                    for mm_ in T.serial((V + 31) // 32):
-                                        if mm_ * 32 + tx % 32 < V:
-                                            total += s_X[(mm_ * 32 + tx % 32) * R + jj] * s_X[(mm_ * 32 + tx % 32) * R + jj]
-                                    total = T.warp_reduce_sum(total)
-                                    if tx % 32 == 0:
-                                        s_norm[jj] = total
-                            T.sync_threads()
-                            if pp_ < 2 * rounds - 1:
-                                for ii in T.serial((V * R + threads - 1) // threads):
-                                    ee = ii * threads + tx
-                                    if ee < V * R:
-                                        s_X[ee] = s_X[ee] * T.if_then_else(
-                                            s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
-                                        )
-                            else:
-                                # The singular value is split evenly; factors are rounded to storage before the residual is taken,
-                                # and a pair that their type cannot hold is dropped.
-                                s_top = T.alloc_local((2,), "float32")
-                                s_tops = T.alloc_shared((2, WARPS), "float32", scope="shared")
-                                for jj in T.serial(R):
-                                    s_root = T.alloc_var("float32")
-                                    s_left = T.alloc_var("float32")
-                                    s_right = T.alloc_var("float32")
-                                    s_root = T.sqrt(T.sqrt(s_norm[jj]))
-                                    s_left = s_root * T.sqrt(peak)
-                                    s_right = 0.0
-                                    if s_root > 0.0:
-                                        s_right = T.sqrt(peak) / s_root
-                                    s_top[0] = 0.0
-                                    s_top[1] = 0.0
-                                    for ii in T.unroll((K + threads - 1) // threads):
-                                        if ii * threads + tx < K:
-                                            s_top[0] = T.max(
-                                                s_top[0], T.abs(
-                                                    s_Q[(ii * threads + tx) * R + jj] * s_left
-                                                )
+                                            s_norm[jj] = total
+                                T.sync_threads()
+                                if pp_ < 2 * rounds - 1:
+                                    for ii in T.serial((V * R + threads - 1) // threads):
+                                        ee = ii * threads + tx
+                                        if ee < V * R:
+                                            s_X[ee] = s_X[ee] * T.if_then_else(
+                                                s_norm[ee % R] > 0.0, T.rsqrt(s_norm[ee % R]), 0.0
                                             )
-                                    for ii in T.unroll((V + threads - 1) // threads):
-                                        if ii * threads + tx < V:
-                                            s_top[1] = T.max(
-                                                s_top[1], T.abs(
-                                                    s_X[(ii * threads + tx) * R + jj] * s_right
-                                                )
-                                            )
-                                    for mm_ in T.unroll(2):
-                                        s_top[mm_] = T.warp_reduce_max(s_top[mm_])
-                                    T.sync_threads()
-                                    if tx % 32 == 0:
-                                        for mm_ in T.unroll(2):
-                                            s_tops[mm_, tx // 32] = s_top[mm_]
-                                    T.sync_threads()
-                                    for mm_ in T.unroll(2):
-                                        for ii in T.unroll(WARPS):
-                                            s_top[mm_] = T.max(s_top[mm_], s_tops[mm_, ii])
-                                    if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
-                                        s_left = 0.0
+                                else:
+                                    # The singular value is split evenly; factors are rounded to storage before the residual is taken,
+                                    # and a pair that their type cannot hold is dropped.
+                                    s_top = T.alloc_local((2,), "float32")
+                                    s_tops = T.alloc_shared((2, WARPS), "float32", scope="shared")
+                                    for jj in T.serial(R):
+                                        s_root = T.alloc_var("float32")
+                                        s_left = T.alloc_var("float32")
+                                        s_right = T.alloc_var("float32")
+                                        s_root = T.sqrt(T.sqrt(s_norm[jj]))
+                                        s_left = s_root * T.sqrt(peak)
                                         s_right = 0.0
-                                    for ii in T.unroll((K + threads - 1) // threads):
-                                        if ii * threads + tx < K:
-                                            s_Q[(ii * threads + tx) * R + jj] = T.Cast(
-                                                "float32", T.Cast(
-                                                    "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
+                                        if s_root > 0.0:
+                                            s_right = T.sqrt(peak) / s_root
+                                        s_top[0] = 0.0
+                                        s_top[1] = 0.0
+                                        for ii in T.unroll((K + threads - 1) // threads):
+                                            if ii * threads + tx < K:
+                                                s_top[0] = T.max(
+                                                    s_top[0], T.abs(
+                                                        s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                    )
                                                 )
-                                            )
-                                    for ii in T.unroll((V + threads - 1) // threads):
-                                        if ii * threads + tx < V:
-                                            s_X[(ii * threads + tx) * R + jj] = T.Cast(
-                                                "float32", T.Cast(
-                                                    "float16", s_X[(ii * threads + tx) * R + jj] * s_right
+                                        for ii in T.unroll((V + threads - 1) // threads):
+                                            if ii * threads + tx < V:
+                                                s_top[1] = T.max(
+                                                    s_top[1], T.abs(
+                                                        s_X[(ii * threads + tx) * R + jj] * s_right
+                                                    )
                                                 )
-                                            )
-                            T.sync_threads()
+                                        for mm_ in T.unroll(2):
+                                            s_top[mm_] = T.warp_reduce_max(s_top[mm_])
+                                        T.sync_threads()
+                                        if tx % 32 == 0:
+                                            for mm_ in T.unroll(2):
+                                                s_tops[mm_, tx // 32] = s_top[mm_]
+                                        T.sync_threads()
+                                        for mm_ in T.unroll(2):
+                                            for ii in T.unroll(WARPS):
+                                                s_top[mm_] = T.max(s_top[mm_], s_tops[mm_, ii])
+                                        if T.max(s_top[0], s_top[1]) > FACTOR_MAX or T.min(s_top[0], s_top[1]) < FACTOR_MIN:
+                                            s_left = 0.0
+                                            s_right = 0.0
+                                        for ii in T.unroll((K + threads - 1) // threads):
+                                            if ii * threads + tx < K:
+                                                s_Q[(ii * threads + tx) * R + jj] = T.Cast(
+                                                    "float32", T.Cast(
+                                                        "float16", s_Q[(ii * threads + tx) * R + jj] * s_left
+                                                    )
+                                                )
+                                        for ii in T.unroll((V + threads - 1) // threads):
+                                            if ii * threads + tx < V:
+                                                s_X[(ii * threads + tx) * R + jj] = T.Cast(
+                                                    "float32", T.Cast(
+                                                        "float16", s_X[(ii * threads + tx) * R + jj] * s_right
+                                                    )
+                                                )
+                                T.sync_threads()
                     elif pp_ == 2 * rounds:
                         if tx < K:
                             # c = sqrt(mean |R|) of a key channel (paper, section 3.4)

@@ -55,6 +55,16 @@ def test_random_calls(make_lab: Make, arch: str, spec: str, dims: tuple[int, int
 
 
 @each_path
+def test_no_compensators(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
+    """Rank 0, with a window of one token: every step flushes."""
+    lab = make_lab("gdn", dims, arch=arch, compensators=0, window=1)
+    lab.load([1, 3], lab.random_states(2))
+    for _ in range(4):
+        lab.step([3, 1])
+    lab.check_state(1, 3)
+
+
+@each_path
 @each_spec
 def test_rows_that_are_not_active(
     make_lab: Make, arch: str, spec: str, dims: tuple[int, int]

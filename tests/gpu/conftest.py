@@ -72,7 +72,7 @@ _OUTCOMES: list[dict[str, Any]] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if "tests/gpu" in report.nodeid and report.when == "call":
+    if "tests/gpu" in report.nodeid and (report.when == "call" or report.outcome != "passed"):
         entry = {"test": report.nodeid, "outcome": report.outcome, **dict(report.user_properties)}
         _OUTCOMES.append({**entry, "seconds": round(report.duration, 2)})
 

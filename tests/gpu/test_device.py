@@ -59,9 +59,9 @@ def test_another_stream(make_lab: Callable[..., Lab], arch: str) -> None:
     given = lab.inputs(1)
     want = lab.step([1], given)
     lab.load([1], numpy(torch.zeros(1, 4, *MATRIX)) + 1)
+    late = {name: torch.zeros_like(tensor) for name, tensor in given.items()}
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    late = {name: torch.zeros_like(tensor) for name, tensor in given.items()}
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
         for name, tensor in late.items():

@@ -140,6 +140,7 @@ def test_calls(tiny: host.Module, case: str) -> None:
         ({"H": None}, "H: expected an integer of at least 1, found None"),
         ({"K": 12}, "K: expected an integer of at least 8, a multiple of 8, found 12"),
         ({"V": 8.0}, "V: expected an integer"),
+        ({"K": 264}, "K: expected at most 256, found 264"),
         ({"window": 0}, "window: expected an integer of at least 1, found 0"),
         ({"compensators": 9}, "compensators: expected at most 8, found 9"),
         ({"drafts": 1}, "drafts: expected 0, as the module has no verify kernel, found 1"),
@@ -153,10 +154,10 @@ def test_shapes(tiny: host.Module, change: dict[str, Any], message: str) -> None
 
 
 def test_limits_of_a_module(tiny: host.Module) -> None:
-    module = replace(tiny, limits=lambda K, V, H, HV, P, R: "K above 256" if K > 256 else None)
+    module = replace(tiny, limits=lambda K, V, H, HV, P, R: "K above 64" if K > 64 else None)
     module.allocate(1, **SIZES)
-    with pytest.raises(host.ArgumentError, match="tiny for cpu: K above 256"):
-        module.allocate(1, **{**SIZES, "K": 264})
+    with pytest.raises(host.ArgumentError, match="tiny for cpu: K above 64"):
+        module.allocate(1, **{**SIZES, "K": 72})
 
 
 def broken(name: str, tensor: torch.Tensor) -> torch.Tensor:
