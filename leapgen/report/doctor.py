@@ -20,7 +20,6 @@ _PACKAGES = (
     ("sympy", "derivation", "pip install sympy", True),
     ("jinja2", "templates", "pip install jinja2", True),
     ("pyyaml", "specs", "pip install pyyaml", True),
-    ("pydantic", "specs", "pip install pydantic", True),
     ("pytest", "tests", "pip install 'leapgen[dev]'", False),
     ("hypothesis", "tests", "pip install 'leapgen[dev]'", False),
     ("matplotlib", "plots", "pip install 'leapgen[plot]'", False),
