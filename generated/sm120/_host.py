@@ -257,6 +257,10 @@ class TileLang:
         return compiled
 
 
+# Building parses a prim_func's source, which CPython 3.11 cannot do in several threads at once
+# ("AST constructor recursion depth mismatch").
+_TRACING = threading.Lock()
+
 # What TileLang raises while it builds, lowers or compiles a kernel.
 _BUILD_ERRORS = (
     RuntimeError,
@@ -692,7 +696,8 @@ class Module:
     def _compile(self, name: str, pool: Pool, config: Mapping[str, Any]) -> Launch:
         kernel, target = self.kernels[name], self._compile_target(pool.device)
         try:
-            func = kernel.build(*pool.shape.builder_arguments, **config)
+            with _TRACING:
+                func = kernel.build(*pool.shape.builder_arguments, **config)
             call = self._runner.compile(func, target, kernel.pass_configs)
         except _BUILD_ERRORS as error:
             where = f"{self.name} for {self.arch}, {name}, {pool.shape}, config {dict(config)}"
