@@ -163,7 +163,14 @@ class TilelangPrinter(CodePrinter):
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         code = self.print(right)
-        return f"T.{name}({left}, {f'T.float32({code})' if right.is_number else code})"
+        if not right.is_number:
+            return f"T.{name}({left}, {code})"
+        number = f"T.float32({code})"
+        if name == "pow":
+            return f"T.pow({left}, {number})"
+        # NaN passes, as in NumPy; T.max and T.min drop it on a GPU.
+        sign = "<" if name == "max" else ">"
+        return f"T.if_then_else({left} {sign} {number}, {number}, {left})"
 
 
 class NumpyPrinter(CodePrinter):

@@ -105,8 +105,9 @@ def _dram(request: Request, path: Path, say: Print, note: Print) -> tuple[str, b
             shape = who.shape(H, HV)
             cursors = (0, shape.P // 2, shape.P - 1) if who.windowed else (0,)
             picks = dict(request.picks)
+            fused = bool(who.config("step", H, HV, rows).get("fused"))
             job = dram.Job(
-                spec, arch.name, request.format, picks, H, HV, rows, cursors, who.windowed
+                spec, arch.name, request.format, picks, H, HV, rows, cursors, who.windowed, fused
             )
             found += dram.compare(who.plan, shape, job)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

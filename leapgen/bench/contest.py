@@ -153,7 +153,8 @@ class Contest:
         session = Ours(ours, case, spare=details)
         error, bound = check.ours(session)
         counted = ours.shape(shape.H, shape.HV)
-        token = counts.token(ours.plan, counted, case.rows)
+        fused = bool(ours.config("step", shape.H, shape.HV, case.rows).get("fused"))
+        token = counts.token(ours.plan, counted, case.rows, fused)
         self._add(
             Record(
                 **_where(case, ours),
@@ -167,7 +168,7 @@ class Contest:
                 write=token.write,
                 step=measure.step_alone(self.timer, session, repeats),
                 flush=measure.flush_alone(self.timer, session, repeats),
-                step_bytes=counts.step_mean(ours.plan, counted, case.rows).total,
+                step_bytes=counts.step_mean(ours.plan, counted, case.rows, fused).total,
                 positions=measure.positions(self.timer, session, few) if details else (),
                 error=error,
                 bound=bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leapgen.schedule import traffic
@@ -22,8 +23,14 @@ class Bytes:
         return self.read + self.write
 
 
-def token(plan: Plan, shape: Shape, rows: int) -> Bytes:
-    """Mean of a token, its share of the window's flush included where there are windows."""
+def token(plan: Plan, shape: Shape, rows: int, fused: bool = False) -> Bytes:
+    """Mean of a token, its share of the window's flush included where there are windows.
+
+    fused   the step closes windows itself
+    """
+    if fused:
+        each = [kernel(plan, shape, "step", c, rows, fused=True) for c in range(shape.P)]
+        return _mean(each)
     step = step_mean(plan, shape, rows)
     if plan.buffer("cursor") is None:
         return step
@@ -35,21 +42,36 @@ def token(plan: Plan, shape: Shape, rows: int) -> Bytes:
     )
 
 
-def step_mean(plan: Plan, shape: Shape, rows: int) -> Bytes:
-    """Mean of a step over the cursors of a window."""
-    return _mean(plan, shape, "step", rows)
+def step_mean(plan: Plan, shape: Shape, rows: int, fused: bool = False) -> Bytes:
+    """Mean of a step over the cursors of a window that stays open."""
+    return _mean(
+        [
+            kernel(plan, shape, "step", cursor, rows, phase=-shape.P, fused=fused)
+            for cursor in range(shape.P)
+        ]
+    )
 
 
 def operation(plan: Plan, shape: Shape, name: str, rows: int) -> Bytes:
     """A call at mixed cursors; a flush at full windows."""
     if name == "flush":
         return kernel(plan, shape, name, shape.P, rows)
-    return _mean(plan, shape, name, rows)
+    return _mean([kernel(plan, shape, name, cursor, rows) for cursor in range(shape.P)])
 
 
-def kernel(plan: Plan, shape: Shape, name: str, cursor: int, rows: int) -> Bytes:
-    """One launch with all rows at one cursor."""
-    return _scaled(traffic.launch(plan, shape, name, cursor, rows), shape, rows)
+def kernel(
+    plan: Plan,
+    shape: Shape,
+    name: str,
+    cursor: int,
+    rows: int,
+    *,
+    phase: int = 0,
+    fused: bool = False,
+) -> Bytes:
+    """One launch with all rows at one cursor and phase; `fused` as in `traffic.launch`."""
+    found = traffic.launch(plan, shape, name, cursor, rows, phase=phase, fused=fused)
+    return _scaled(found, shape, rows)
 
 
 def others_token(plan: Plan, shape: Shape, rows: int, element: int) -> Bytes:
@@ -63,9 +85,8 @@ def others_token(plan: Plan, shape: Shape, rows: int, element: int) -> Bytes:
     )
 
 
-def _mean(plan: Plan, shape: Shape, name: str, rows: int) -> Bytes:
-    each = [kernel(plan, shape, name, cursor, rows) for cursor in range(shape.P)]
-    return Bytes(sum(b.read for b in each) / shape.P, sum(b.write for b in each) / shape.P)
+def _mean(each: Sequence[Bytes]) -> Bytes:
+    return Bytes(sum(b.read for b in each) / len(each), sum(b.write for b in each) / len(each))
 
 
 def _scaled(launch: traffic.Traffic, shape: Shape, rows: int) -> Bytes:

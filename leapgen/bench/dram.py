@@ -40,6 +40,7 @@ class Job:
     """What the child launches: a step with all rows at each cursor, then the flush of all rows.
 
     windowed   False: there are no cursors to set, and nothing to flush
+    fused      the step reads the phase too; windows stay open all the same
     """
 
     spec: str
@@ -51,6 +52,7 @@ class Job:
     rows: int
     cursors: tuple[int, ...]
     windowed: bool = True
+    fused: bool = False
 
     @property
     def launches(self) -> list[tuple[str, int]]:
@@ -102,7 +104,8 @@ def compare(plan: Plan, shape: Shape, job: Job, run: Run | None = None) -> list[
         if kernel not in name:
             raise LeapgenError(f"ncu: expected a kernel named {kernel}, found {name}")
         place = shape.P if kernel == "flush" else cursor
-        model = counts.kernel(plan, shape, kernel, place, job.rows)
+        fused = job.fused and kernel == "step"
+        model = counts.kernel(plan, shape, kernel, place, job.rows, phase=-shape.P, fused=fused)
         read, written = values[READ], values[WRITE]
         stored = values[STORED] * SECTOR
         found.append(Comparison(job.spec, kernel, place, "read", model.read, read, read))

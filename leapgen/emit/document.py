@@ -17,13 +17,19 @@ CONTRACT = (
     "read nothing, write nothing and give zeros. Records at or beyond the cursor may be NaN.",
     "Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows whose window is",
     "full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out",
-    "of range.",
+    "of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs",
+    "until the window ends, and in no other row; reset or load such a slot.",
+)
+SHARED_KEYS = (
+    "Value heads of one slot that share a key head's record keys stand at one cursor: every call",
+    "keeps it so, and a caller who sets cursors must.",
 )
 CONTRACT_IN_PLACE = (
     "A row names its slot and is active iff first_slot <= slot < slots of the pool; other rows",
     "read nothing, write nothing and give zeros. `step` reads and writes the state in place; there",
     "is no window, so nothing is flushed and positions have no meaning. pool.status is sticky:",
-    "[0] a slot was out of range.",
+    "[0] a slot was out of range. A NaN in a row's inputs shows in its output, and in no other",
+    "row; reset or load such a slot.",
 )
 
 WINDOW = ("Window, of a stored state S0 and records (rk, u) since the last flush:",)
@@ -47,9 +53,14 @@ def document(plan: Plan, spec: Spec) -> tuple[str, ...]:
             ["", "Inputs of a step:"],
             _indented(_table(_inputs(spec))),
             ["", *(CONTRACT if plan.windowed else CONTRACT_IN_PLACE)],
+            SHARED_KEYS if _shares_keys(plan) else [],
         )
         for line in part
     )
+
+
+def _shares_keys(plan: Plan) -> bool:
+    return any(b.role == "record" and b.heads == "H" for b in plan.buffers)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

@@ -9,18 +9,21 @@ TAKEN = frozenset(
     (
         # dimensions, modules and functions
         *("T", "K", "V", "H", "HV", "P", "R", "D", "N"),
-        *("flat", "widen", "narrow", "magnitude", "scalar", "start_sign", "partial_sums", "step"),
+        *("flat", "wide", "widen", "narrow", "magnitude", "scalar"),
+        *("start_sign", "partial_sums", "step"),
         # indices and variables of templates
         *("bid", "block", "tx", "row", "head", "key_head", "slot", "active", "count", "limit"),
-        *("threads", "slices", "min_blocks"),
+        *("threads", "slices", "min_blocks", "staged", "held", "bulk", "fused", "tiles", "rounds"),
+        *("cc", "gg", "pp", "rr", "tt", "xx", "zz", "warp"),
         *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
         # parameters of kernels
-        *("payload", "key_scale", "value_scale", "comp_key", "comp_u", "record_decay"),
-        *("record_key", "record_u", "cursor", "phase", "status", "slots", "state", "position"),
+        *("payload", "key_scale", "value_scale", "comp_key", "comp_u"),
+        *("record_decay", "token_decay", "record_key", "record_u"),
+        *("cursor", "phase", "status", "slots", "state", "position"),
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
     )
 )
-_SHAPES = re.compile(r"(s|t|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
+_SHAPES = re.compile(r"(s|t|m|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
 
 
 def symbol(name: str) -> str:

@@ -14,6 +14,7 @@ from leapgen.algebra.window import NewRecord, Window
 from leapgen.algebra.window import Read as WindowRead
 from leapgen.emit import signature
 from leapgen.emit.document import document
+from leapgen.emit.early import Early, early_program
 from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
 from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
@@ -44,6 +45,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         gpu=arch.gpu,
         shared_block=arch.shared_block,
         shared_sm=arch.shared_sm,
+        blocks_sm=arch.blocks_sm,
         multiprocessors=arch.multiprocessors,
         K=spec.K,
         V=spec.V,
@@ -60,6 +62,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         output_stored=output,
         output_index=signature.OUTPUT_INDEX,
         phases=program.phases,
+        early=_early(plan, inputs),
         k_arrays=program.stored("K"),
         v_arrays=program.stored("V"),
         reads=tuple(_read(r, program.axes, windowed) for r in window.reads),
@@ -73,10 +76,11 @@ def prepare(plan: Plan, spec: Spec) -> View:
         format=_format(plan),
         buffers=buffers,
         inputs=inputs,
-        kernels=signature.kernels(plan.kernels, buffers, inputs, output),
+        kernels=signature.kernels(plan.kernels, buffers, inputs, output, arch.gpu),
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
+        matrix=plan.matrix,
         bulk=arch.bulk_copy,
         constants=CONSTANTS,
     )
@@ -93,6 +97,17 @@ CONSTANTS = (
     ("ZERO_COLUMN", repr(integer.ZERO_COLUMN)),
 )
 """Numbers of the quantizer, taken from its reference, as constants of a generated module."""
+
+
+def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
+    """Only where some payload order, and FP16 records beside it, are operands of instructions."""
+    halves = {b.dtype for b in plan.buffers if b.role == "compensator" or b.name in HALVES}
+    if can_fragment(plan.arch, plan.format) and halves == {"fp16"}:
+        return early_program(plan.window, inputs)
+    return None
+
+
+HALVES = ("record_key", "record_u")
 
 
 def _spec_digest(plan: Plan) -> str:

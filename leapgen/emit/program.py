@@ -146,17 +146,23 @@ def token_program(window: Window, inputs: Sequence[Input], windowed: bool = True
                weights of that update are values of the program, and nothing is kept for records
     """
     updates = () if windowed else update_weights(window)
-    known = _definitions(window, inputs) + list(updates)
+    outside = _used_by_records(window) if windowed else {d.name for d in updates}
+    outside |= {weight_name(r.symbol.name) for r in window.reads}
+    return assemble(window, definitions(window, inputs) + list(updates), outside)
+
+
+def assemble(window: Window, known: Sequence[Definition], outside: Iterable[str]) -> Program:
+    """The program of `known` definitions, each after what it uses.
+
+    outside   names that are used beside the corrections and the output
+    """
     results = [c.symbol.name for c in window.corrections] + [OUTPUT]
     final = {d.name: d for d in known if d.name in results}
     before = [d for d in known if d.name not in results]
-    outside = {weight_name(r.symbol.name) for r in window.reads} | {d.name for d in updates}
-    outside |= {name for definition in final.values() for name in definition.uses}
-    if windowed:
-        outside |= _used_by_records(window)
-    kept = _needed(before, outside)
+    roots = {*outside, *(name for definition in final.values() for name in definition.uses)}
+    kept = _needed(before, roots)
     level = _levels(kept)
-    stored = _stored(kept, level, outside)
+    stored = _stored(kept, level, roots)
     axes = {d.name: d.result_axis if d.name in stored else "" for d in kept}
     axes |= dict.fromkeys((r.symbol.name for r in window.reads), "V")
     axes |= dict.fromkeys(results, "")
@@ -174,7 +180,7 @@ def decay_axis(window: Window) -> str:
     return "K" if any(level.axis is Axis.KEY for level in window.levels) else ""
 
 
-def _definitions(window: Window, inputs: Sequence[Input]) -> list[Definition]:
+def definitions(window: Window, inputs: Sequence[Input]) -> list[Definition]:
     """Every value of the token in an order in which each is computable, sums taken out."""
     found = [Definition(i.symbol, "input", i.axis, None, i) for i in inputs]
     if window.previous is not None:
@@ -221,7 +227,7 @@ def _used_by_records(window: Window) -> set[str]:
     return used
 
 
-def _needed(known: list[Definition], roots: set[str]) -> list[Definition]:
+def _needed(known: Sequence[Definition], roots: set[str]) -> list[Definition]:
     """Only the definitions that `roots` depend on; the order stays."""
     wanted, kept = set(roots), []
     for definition in reversed(known):

@@ -93,6 +93,7 @@ def _environment(directory: str) -> jinja2.Environment:
     environment.filters["code"] = functools.partial(_code, style)
     environment.filters["value"] = functools.partial(_value, style)
     environment.filters["symbol"] = names.symbol
+    environment.filters["quick"] = _quick
     environment.globals["params"] = _params
     return environment
 
@@ -112,6 +113,11 @@ def _value(style: Style, item: Item) -> str:
     if item.load is not None:
         return item.load.load
     return "0.0" if item.formula is None else item.formula.code(style)
+
+
+def _quick(code: str) -> str:
+    """Filter `quick`: powers of two whose exponents are <= 0 (a window's are) by `quick_exp2`."""
+    return code.replace("T.exp2(", "quick_exp2(")
 
 
 def _params(kernel: Kernel, columns: int = 8, width: int = 100) -> str:

@@ -71,10 +71,10 @@ class Buffer:
     def base_of(self, slot: str) -> str:
         """The tile's offset for another slot variable."""
         head = HEADS[self.heads]
-        offset = f"{slot} * ({self.name}_slot * {self.unit})"
+        offset = f"{slot} * {self.name}_slot * {self.unit}"
         if self.scalar:
             return f"{offset} + {head}"
-        return f"{offset} + {head} * ({self.name}_head * {self.unit})"
+        return f"{offset} + wide({head}) * {self.name}_head * {self.unit}"
 
     @property
     def token_elements(self) -> str:
@@ -106,7 +106,12 @@ class Input:
     @property
     def load(self) -> str:
         """Code of the element's FP32 value."""
-        return f"widen({self.param}[{self.index}])"
+        return f"widen({self.raw})"
+
+    @property
+    def raw(self) -> str:
+        """Code of the element as it is stored."""
+        return f"{self.param}[{self.index}]"
 
 
 def stored_dtype(dtype: str, arch: Arch) -> str:
@@ -148,13 +153,13 @@ def input_view(entry: model.Input, symbol: str, arch: Arch) -> Input:
 def _index(entry: model.Input) -> str:
     terms = [] if entry.constant else [f"row * {entry.name}_row"]
     head = HEADS["H" if entry.per is Per.KEY else "HV"]
-    terms.append(f"{head} * {entry.name}_head")
+    terms.append(f"wide({head}) * {entry.name}_head")
     if entry.axis is not Axis.SCALAR:
-        terms.append(f"{INDEX[entry.axis.value]} * {entry.name}_axis")
+        terms.append(f"wide({INDEX[entry.axis.value]}) * {entry.name}_axis")
     return " + ".join(terms)
 
 
-OUTPUT_INDEX = "row * out_row + head * out_head + vv * out_axis"
+OUTPUT_INDEX = "row * out_row + wide(head) * out_head + wide(vv) * out_axis"
 STATE_WORDS = ("row", "head", "key", "value")
 
 
@@ -162,11 +167,17 @@ Tensor = tuple[str, str, tuple[str, ...]]  # name, element type, stride words
 
 
 def kernels(
-    wanted: Iterable[str], buffers: Iterable[Buffer], inputs: Iterable[Input], output: str
+    wanted: Iterable[str],
+    buffers: Iterable[Buffer],
+    inputs: Iterable[Input],
+    output: str,
+    gpu: bool,
 ) -> tuple[Kernel, ...]:
     """The wanted kernels; `output` is the stored element type of a step's output.
 
-    Without a flush nothing has a position within a window.
+    Without a flush nothing has a position within a window. On a GPU materialize is told whether it
+    may write whole vectors, and a step's strides are 32-bit numbers (as the host makes sure): a
+    64-bit product with one is one instruction, not three.
     """
     wanted = tuple(wanted)
     pool = tuple(buffers)
@@ -181,7 +192,17 @@ def kernels(
         "copy": source + target,
         "reset": slots,
     }
-    return tuple(_kernel(name, pool, tensors[name]) for name in wanted)
+    more = {"materialize": ("state_whole",)} if gpu else {}
+    return tuple(
+        _kernel(
+            name,
+            pool,
+            tensors[name],
+            "uint32" if gpu and name == "step" else "int64",
+            more.get(name, ()),
+        )
+        for name in wanted
+    )
 
 
 def _index_tensor(name: str) -> list[Tensor]:
@@ -197,18 +218,21 @@ def _step_tensors(inputs: Iterable[Input], output: str) -> list[Tensor]:
     return [*found, ("out", output, ("row", "head", "axis"))]
 
 
-def _kernel(name: str, pool: tuple[Buffer, ...], tensors: list[Tensor]) -> Kernel:
+def _kernel(
+    name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
+) -> Kernel:
     plain = {"out", "slots", "state", "position", "source", "target"}
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
-        Param(f"{b.name}_{word}", "T.int64")
+        Param(f"{b.name}_{word}", f"T.{stride}")
         for b in pool
         for word in (("slot",) if b.scalar else ("slot", "head"))
     ]
     for tensor, stored, words in tensors:
         parameters.append(_tensor(tensor if tensor in plain else names.parameter(tensor), stored))
-        strides += [Param(f"{tensor}_{word}", "T.int64") for word in words]
-    counts = tuple(Param(n, "T.int32") for n in ("num_rows", "num_slots", "first_slot"))
+        strides += [Param(f"{tensor}_{word}", f"T.{stride}") for word in words]
+    numbers = (*more, "num_rows", "num_slots", "first_slot")
+    counts = tuple(Param(n, "T.int32") for n in numbers)
     return Kernel(name, tuple(parameters), tuple(strides), counts)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from leapgen.emit import names
+from leapgen.emit.early import Early
 from leapgen.emit.formula import Formula
 from leapgen.emit.program import Phase
 from leapgen.emit.signature import Buffer, Input, Kernel
@@ -96,11 +97,13 @@ class View:
     windowed        tokens are recorded; otherwise each one rewrites the state: see `update`
     n               records a token; levels: stored decays a token
     phases          the token program before its pass over the payload (program.Phase)
+    early           the same for a step that holds its records in registers; None: it cannot
     k_arrays        names of all stored K vectors; v_arrays: of all V-elements
     decay_numbers   (level name, code of the entry that the token appends for it)
     shared_key      record keys belong to key heads: one value head of a group writes them
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
     layout          text of the payload's index maps; fragment: some shapes have fragment order
+    matrix          a flush of these may hold the state as FP16 operands of matrix products
     bulk            1-D bulk copies with a memory barrier exist
     constants       (name, number) of the quantizer's constants
     """
@@ -116,6 +119,7 @@ class View:
     gpu: bool
     shared_block: int
     shared_sm: int
+    blocks_sm: int
     multiprocessors: int
     K: int
     V: int
@@ -132,6 +136,7 @@ class View:
     output_stored: str
     output_index: str
     phases: tuple[Phase, ...]
+    early: Early | None
     k_arrays: tuple[str, ...]
     v_arrays: tuple[str, ...]
     reads: tuple[Read, ...]
@@ -149,6 +154,7 @@ class View:
     layout: str
     layout_name: str
     fragment: bool
+    matrix: bool
     bulk: bool
     constants: tuple[tuple[str, str], ...]
 

@@ -38,7 +38,7 @@ class Item:
     """Bytes per token, row and value head of one tensor and way; `when` is step or flush.
 
     A step's records are a mean over the cursors 0..P-1; a flush counts 1/P, once a window. Without
-    windows a step is all there is.
+    windows, and where it closes them itself, a step is all there is.
     """
 
     when: str
@@ -82,7 +82,10 @@ class Config:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that `explain` says."""
+    """All that `explain` says.
+
+    fused   a step can close windows of this shape itself, and is counted so
+    """
 
     name: str
     title: str
@@ -95,6 +98,7 @@ class Explanation:
     arch: str
     layout: str
     windowed: bool
+    fused: bool
     model: str
     shape: Shape
     buffers: tuple[BufferBytes, ...]
@@ -140,7 +144,8 @@ def explain(
         bytes_per_slot=chain.plan.bytes_per_slot(shape),
         state_bytes_per_element=chain.plan.state_bytes_per_element(shape),
         items=_items(chain.plan, shape),
-        bytes_per_token=traffic.token_mean(chain.plan, shape).distinct,
+        fused=(fused := chain.plan.by_words(shape)),
+        bytes_per_token=traffic.token_mean(chain.plan, shape, fused=fused).distinct,
         floors=_floors(chain.plan, shape),
         tuned=_tuned(chain, shape),
     )
@@ -186,8 +191,10 @@ def _buffers(plan: Plan, shape: Shape) -> tuple[BufferBytes, ...]:
 def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
     """The lines of the traffic model, weighted by how often a token meets them."""
     P = shape.P
-    launches = [("step", traffic.launch(plan, shape, "step", c), 1 / P) for c in range(P)]
-    if plan.windowed:
+    fused = plan.by_words(shape)
+    steps = (traffic.launch(plan, shape, "step", c, fused=fused) for c in range(P))
+    launches = [("step", step, 1 / P) for step in steps]
+    if plan.windowed and not fused:
         launches.append(("flush", traffic.launch(plan, shape, "flush", P), 1 / P))
         launches.append(("flush", traffic.idle_flush(plan, shape), 1 - 1 / P))
     totals: dict[tuple[str, str, str, str], float] = {}
@@ -219,7 +226,11 @@ def _floors(plan: Plan, shape: Shape) -> tuple[Floor, ...]:
         for device in arch.devices:
             times = {
                 rows: traffic.floor_us(
-                    traffic.token_mean(plan, shape, rows).distinct, shape, rows, device
+                    # Nothing moves less, whether or not this arch's step closes windows.
+                    traffic.token_mean(plan, shape, rows, fused=True).distinct,
+                    shape,
+                    rows,
+                    device,
                 )
                 for rows in BATCHES
             }

@@ -117,7 +117,7 @@ def _tuned(e: Explanation) -> str:
 
 def _traffic(e: Explanation) -> str:
     rows = [(i.when, i.way, i.name, i.kind, f"{i.bytes:.1f}") for i in e.items]
-    for when in ("step", "flush") if e.windowed else ("step",):
+    for when in ("step", "flush") if e.windowed and not e.fused else ("step",):
         rows.append(("", "", f"all of {when}", "", f"{_total(e.items, when):.1f}"))
     rows.append(("", "", "token", "", f"{e.bytes_per_token:.1f}"))
     return "\n\n".join(
@@ -132,10 +132,10 @@ def _traffic(e: Explanation) -> str:
 def _counted(e: Explanation) -> str:
     if not e.windowed:
         return "Per row and value head: every token reads and writes the state."
-    return (
-        f"Per row and value head: the mean over the {e.shape.P} cursors of a window, and the "
-        "flush that ends it, divided by its tokens."
-    )
+    mean = f"Per row and value head: the mean over the {e.shape.P} cursors of a window"
+    if e.fused:
+        return f"{mean}; the step that fills it writes the state as well."
+    return f"{mean}, and the flush that ends it, divided by its tokens."
 
 
 def _total(items: tuple[Item, ...], when: str) -> float:

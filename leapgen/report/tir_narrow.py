@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leapgen.oracle.emulator.lowering import lower
+from leapgen.report.tir_access import SAME
 from leapgen.report.tir_expr import kind, op_name
 
 _WIDEST = (-(1 << 63), (1 << 63) - 1)
@@ -105,7 +106,11 @@ class _Analysis:
         while pending:
             parts: list[Any] = []
             self._visit(pending.pop(), parts.append)
+            # A slot that is hidden from a compiler is below num_slots by then, a 32-bit number.
+            hidden = [p.args[1] for p in parts if _hides(p)]
             for part in parts:
+                if any(part.same_as(h) for h in hidden):
+                    continue
                 if kind(part) in ("Var", "SizeVar") and part in self._definitions:
                     if part not in seen:
                         seen.add(part)
@@ -260,6 +265,10 @@ class _Analysis:
             return _range(str(e.dtype).partition("x")[0])
         corners = [x << n if name == "shift_left" else x >> n for x in (a, b) for n in (c, d)]
         return min(corners), max(corners)
+
+
+def _hides(e: Any) -> bool:
+    return kind(e) == "Call" and op_name(e) == "call_extern" and e.args[0].value in SAME
 
 
 def _union(a: Interval, b: Interval) -> Interval:

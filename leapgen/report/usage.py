@@ -31,9 +31,13 @@ class Usage:
 
     @property
     def ok(self) -> bool:
-        """A step must live in registers; other kernels run once a window or once a request."""
-        return self.kernel != "step" or not (self.spills or self.stack)
+        """A step must all but live in registers: what closes a window in the same launch may have a
+        small frame. Other kernels run once a window or once a request."""
+        return self.kernel != "step" or self.stack <= LARGEST_FRAME
 
+
+LARGEST_FRAME = 64
+"""Bytes of a stack frame that a kernel which closes windows may have."""
 
 HEADER = (
     "module",
@@ -62,5 +66,8 @@ def text(rows: list[Usage]) -> str:
     ]
     wrong = [u for u in rows if not u.ok]
     lines = [table(HEADER, body)]
-    lines += [f"FAILED {u.path} {u.K}x{u.V}: the step spills or has a stack frame" for u in wrong]
+    lines += [
+        f"FAILED {u.path} {u.K}x{u.V}: a step with a stack frame of more than 64 bytes"
+        for u in wrong
+    ]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from leapgen.formats.base import Format
 from leapgen.formats.table import format_named
 from leapgen.schedule.arch import Arch
 from leapgen.schedule.buffers import Buffer, Shape, slot_buffers
-from leapgen.schedule.layout import Layout, payload_order
+from leapgen.schedule.layout import Layout, can_fragment, payload_order
 from leapgen.spec.model import State
 from leapgen.tensors import DTYPES
 
@@ -97,6 +97,25 @@ class Plan:
     def layout(self, shape: Shape) -> Layout:
         """The order of the payload's elements."""
         return payload_order(self.arch, self.format, shape.K, shape.V)
+
+    @property
+    def matrix(self) -> bool:
+        """Whether some shapes' state may be held as words of two FP16 numbers, operands of matrix
+        products: what they are multiplied with is FP16."""
+        factors = self.format.factors in (None, "fp16")
+        return can_fragment(self.arch, self.format) and self.records == "fp16" and factors
+
+    def by_words(self, shape: Shape) -> bool:
+        """Whether this one may: the rule of generated modules' `by_words`."""
+        return (
+            self.matrix
+            and self.layout(shape).name == "fragment"
+            and shape.K <= 128
+            and shape.V % 32 == 0
+            and shape.V <= 256
+            and shape.R <= 8
+            and shape.R + self.records_per_token * shape.P <= 128
+        )
 
     def bytes_per_slot(self, shape: Shape) -> int:
         """Everything that one slot holds, paddings included."""

@@ -31,9 +31,9 @@ CYCLES = 2.0
 """Cycles of one instruction of a warp that waits for nobody."""
 LOADS = 64
 """Bytes that a thread has in flight where tiles are not staged: four vector loads."""
-STEP_PART = 0.35
+STEP_PART = 0.3
 """Part of a fused kernel's code that every block runs; only those that close a window run the
-rest."""
+rest, and what is spilled is spilled there."""
 SCHEDULERS = 4
 """Warp instructions that an SM issues a cycle."""
 L1 = 128
@@ -71,16 +71,20 @@ def kernel_us(
     working = tiles if kernel == "step" else max(1.0, tiles / shape.P)
     cycles = device.sms * device.clock
     warps = -(-threads // 32)
-    code = usage.instructions * (_executed(shape) if config.get("fused") else 1.0)
-    chain = code * CYCLES / device.clock
+    fused = bool(config.get("fused"))
+    code = usage.instructions * (_share_of(1 / shape.P) if fused else 1.0)
+    # Some block of a launch closes its window, unless there are few rows.
+    longest = usage.instructions * (_share_of(min(1.0, rows / shape.P)) if fused else 1.0)
+    chain, last = code * CYCLES / device.clock, longest * CYCLES / device.clock
     memory = moved * tiles / device.bandwidth / REACHED
     at_once = bool(config.get("staged")) or "lanes" in config
     memory /= _share(moved, blocks, threads, at_once, chain, device)
     waves = tiles / (device.sms * blocks)
     memory *= 1 + TAIL * (ceil(waves) / waves - 1) if waves > 1 else 1
     issue = working * warps * code / (SCHEDULERS * cycles)
-    spills = working * threads * usage.spills / (L1 * cycles)
-    return 1e6 * (max(memory, issue) + spills + chain + LAUNCH)
+    spilling = working / shape.P if fused else working
+    spills = spilling * threads * usage.spills / (L1 * cycles)
+    return 1e6 * (max(memory, issue) + spills + last + LAUNCH)
 
 
 def _share(
@@ -95,17 +99,16 @@ def _share(
     return min(1.0, max(asked, 1.0) / rate)
 
 
-def _executed(shape: Shape) -> float:
-    return STEP_PART + (1 - STEP_PART) / shape.P
+def _share_of(closing: float) -> float:
+    """Part of a fused kernel's code that runs where this part of the blocks closes a window."""
+    return STEP_PART + (1 - STEP_PART) * closing
 
 
 def _bytes(kernel: str, config: Config, shape: Shape, rows: int, plan: Plan) -> float:
     """Mean bytes of a row and value head; a fused step does the flush's share too."""
-    step = traffic.step_mean(plan, shape, rows).distinct
-    token = traffic.token_mean(plan, shape, rows).distinct
-    if kernel == "flush":
-        return token - step
-    return token if config.get("fused") else step
+    fused = bool(config.get("fused"))
+    step = traffic.step_mean(plan, shape, rows, fused=fused).distinct
+    return traffic.token_mean(plan, shape, rows).distinct - step if kernel == "flush" else step
 
 
 def device_of(arch: Arch) -> Device:

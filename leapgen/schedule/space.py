@@ -24,24 +24,28 @@ KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
         "threads": (64, 128, 256),
         "min_blocks": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
         "staged": (True, False),
-        "fused": (True, False),
+        "held": (True, False),
+        "bulk": (True, False),
+        "fused": (0, 1, 2),
         "slices": (1, 2, 4, 8, 16),
         "lanes": (8, 16, 32),
     },
     "flush": {
         "threads": (128, 256, 512),
+        "tiles": (0, 1, 2),
         "slices": (1, 2, 4, 8),
-        "min_blocks": (1, 2, 3, 4),
+        "min_blocks": (1, 2, 3, 4, 5, 6, 7, 8),
     },
 }
-"""Values worth trying, kernel by kernel. Kernels without an entry keep their default rule."""
+"""Values worth trying, kernel by kernel; for threads also V. Kernels without an entry keep their
+default rule."""
 
 HELD = (16, 64)
 """Elements of the state that a thread holds in registers, where it holds it there."""
-BUSY = {"step": (448, 1152), "flush": (256, 1024)}
+BUSY = {"step": (448, 1152), "flush": (256, 1024), "words": (384, 1024)}
 """Resident threads of an SM that a kernel is built for: fewer leave memory idle (Little's law),
 more leave a thread too few registers for the reads in flight. A flush holds a whole state in
-registers or shared memory, so few blocks are its nature."""
+registers or shared memory, so few blocks are its nature; so does a step that closes windows."""
 
 
 def configs(
@@ -53,12 +57,26 @@ def configs(
     default  the default rule's config; knobs that the space does not know keep its values
     """
     table = {k: v for k, v in KNOBS.get(kernel, {}).items() if k in knobs}
+    if "threads" in table and shape.V % 32 == 0 and shape.V not in table["threads"]:
+        table["threads"] = (*table["threads"], shape.V)
     found = [dict(default)]
     for values in itertools.product(*table.values()):
-        config = {**default, **dict(zip(table, values, strict=True))}
+        config = _tidy({**default, **dict(zip(table, values, strict=True))}, default, plan)
         if config not in found and promising(kernel, config, shape, plan):
             found.append(config)
     return tuple(found)
+
+
+def _tidy(config: dict[str, int | bool], default: Config, plan: Plan) -> dict[str, int | bool]:
+    """A config as the default rule would write it: without knobs that its mode does not use, and
+    as many blocks of a launch as are resident."""
+    if config.get("tiles"):
+        config.pop("slices", None)
+    elif "tiles" not in default:
+        config.pop("tiles", None)
+    if "blocks" in config:
+        config["blocks"] = config["min_blocks"] * plan.arch.multiprocessors
+    return config
 
 
 def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
@@ -67,16 +85,38 @@ def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
         return False
     if "min_blocks" not in config or kernel not in BUSY:
         return True
-    low, high = BUSY[kernel]
+    words = config.get("fused") or config.get("tiles")
+    low, high = BUSY["words" if words else kernel]
     resident = config["threads"] * config["min_blocks"]
     if not low <= resident <= high:
         return False
     if "lanes" not in config:
-        return True
+        return _leading(kernel, config, shape, plan) and _fit(kernel, config, shape, plan)
     least, most = HELD
     held = shape.K * shape.V // (config["slices"] * config["threads"])
     # Three knobs more: fewer values of this one.
     return least <= held <= most and resident % 256 == 0
+
+
+def _leading(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
+    """Whether a config takes the better path of its shape, where one always is: records held in
+    registers, the state in words. Other paths keep a few of their configs."""
+    threads = config["threads"]
+    if config.get("tiles", 1) == 0 and plan.by_words(shape):
+        return threads * config["min_blocks"] == 512
+    if kernel == "step" and not config.get("held") and "held" in config:
+        best = {**config, "held": True, "staged": True, "threads": shape.V, "min_blocks": 1}
+        if _held(best, shape, plan) is None:
+            few = threads in (128, shape.V) and threads * config["min_blocks"] % 256 == 0
+            return few and not config.get("fused")
+    return True
+
+
+def _fit(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
+    """Whether shared memory has room for `min_blocks` blocks: with fewer, the bound on registers
+    would be for nothing."""
+    shared = least_shared(kernel, config, shape, plan) + plan.arch.shared_reserved
+    return config["min_blocks"] * shared <= plan.arch.shared_sm
 
 
 def valid(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
@@ -96,9 +136,9 @@ def refusal(kernel: str, config: Config, shape: Shape, plan: Plan) -> str | None
         return None
     if threads < 32 or threads % 32 or threads > 1024:
         return f"threads = {threads}: a multiple of 32 up to 1024"
-    rule = _lanes if "lanes" in config else _slices
-    if "slices" in config and (reason := rule(config, shape, plan)):
-        return reason
+    for rule in (_held, _words, _lanes if "lanes" in config else _slices):
+        if reason := rule(config, shape, plan):
+            return reason
     if blocks < 1 or threads * blocks > arch.threads_sm or blocks > arch.blocks_sm:
         return f"{blocks} blocks of {threads} threads: more than an SM holds"
     if registers(config, arch) < LEAST_REGISTERS:
@@ -106,13 +146,53 @@ def refusal(kernel: str, config: Config, shape: Shape, plan: Plan) -> str | None
     shared = least_shared(kernel, config, shape, plan)
     if shared > arch.shared_block:
         return f"{shared} bytes of shared memory, a block has {arch.shared_block}"
+    if config.get("fused"):  # its bound may be that of the step alone
+        shared = least_shared(kernel, {**config, "fused": 0}, shape, plan)
     if shared and blocks * (shared + arch.shared_reserved) > arch.shared_sm:
         return f"{blocks} blocks of {shared} bytes of shared memory, an SM has {arch.shared_sm}"
     return None
 
 
+HELD_ROWS = 32
+"""Rows of compensators and records, by whole blocks of eight, that a step can hold in registers."""
+
+
+def _held(config: Config, shape: Shape, plan: Plan) -> str | None:
+    """Rules of a step that stages the payload alone and holds the records in registers."""
+    if not config.get("held"):
+        return None if config.get("bulk", True) else "bulk = False: only where records are held"
+    records = plan.records_per_token * (shape.P - 1)
+    rows = 8 * (-(-shape.R // 8) - (-records // 8))
+    if not config.get("staged"):
+        return "held: with a staged payload"
+    if plan.layout(shape).name != "fragment" or config["threads"] != shape.V:
+        return f"held: in fragment order, with threads = V = {shape.V}"
+    if not 0 < rows <= HELD_ROWS:
+        return f"held: {rows} rows in registers, at most {HELD_ROWS}"
+    return None
+
+
+def _words(config: Config, shape: Shape, plan: Plan) -> str | None:
+    """Rules of the kernels that hold the state as words of two FP16 numbers."""
+    knob = "fused" if "fused" in config else "tiles"
+    tiles = config.get(knob, 0)
+    if not tiles:
+        return None
+    if tiles not in (1, 2):
+        return f"{knob} = {tiles}: 1 or 2 tiles of a warp in registers, or 0"
+    if not plan.by_words(shape):
+        return f"{knob}: no state of this shape is held in words"
+    if config["threads"] != shape.V:
+        return f"{knob}: with threads = V = {shape.V}"
+    if knob == "fused" and not config.get("staged"):
+        return "fused: with a staged payload"
+    return None
+
+
 def _slices(config: Config, shape: Shape, plan: Plan) -> str | None:
     """Rules of the kernels that hold a part of the state as FP32 (flush and its kin)."""
+    if "slices" not in config or config.get("tiles"):
+        return None
     slices, threads = config["slices"], config["threads"]
     if slices < 1 or shape.V % slices:
         return f"slices = {slices}: a divisor of V = {shape.V}"
@@ -148,13 +228,28 @@ def registers(config: Config, arch: Arch) -> int:
 
 
 def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
-    """Bytes of shared memory that a block cannot do without: staged tiles, a slice of the state."""
+    """Bytes of shared memory that a block cannot do without: staged tiles, a slice of the state,
+    operands of its products."""
+    if tiles := config.get("tiles"):
+        return _word_bytes(shape, plan) + (shape.K * shape.V if tiles == 1 else 0)
     if config.get("staged"):
-        roles = ("payload", "record", "compensator")
-        return sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
+        roles = ("payload",) if config.get("held") else ("payload", "record", "compensator")
+        staged = sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
+        payload = sum(b.tile_bytes(shape) for b in plan.buffers if b.role == "payload")
+        return max(staged, payload + _word_bytes(shape, plan)) if config.get("fused") else staged
     if "slices" in config and "lanes" not in config:
         return prod((shape.K, shape.V // config["slices"], 4))
     return 0
+
+
+def _word_bytes(shape: Shape, plan: Plan) -> int:
+    """Scratch of a kernel that holds the state in words: pairs of rows over the keys (a group of
+    records, or factors), and the warps' parts of sums."""
+    K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
+    row = K + (8 if K // 8 % 8 == 4 else 4)
+    records = min(32, -(-(shape.R + plan.records_per_token * shape.P) // 8) * 8)
+    scratch = max(records // 2 * row, warps * (K + 8) * (rank + rank % 2), warps * (K + 16))
+    return 4 * (scratch + (rank + 1) // 2 * row) + 2 * (rank + 1) * (K + 32)
 
 
 def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:

@@ -19,6 +19,9 @@ from leapgen.tensors import DTYPES, Per
 
 SECTOR = 32
 """Bytes of one memory sector, the least that a GPU moves."""
+KEPT = "record_key"
+"""What a fused step keeps of its token's record, since another head's block may write it; the rest
+it reads back."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,22 @@ class Traffic:
         return "\n".join((head, *body)) + "\n"
 
 
-def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1) -> Traffic:
+def launch(
+    plan: Plan,
+    shape: Shape,
+    kernel: str,
+    cursor: int = 0,
+    rows: int = 1,
+    *,
+    phase: int = 0,
+    fused: bool = False,
+) -> Traffic:
     """Traffic of one launch for a row at `cursor` (tokens in the window when it starts).
 
     rows     rows of the launch: constant inputs are shared by all of them
+    fused    a step that closes full windows itself, where cursor + phase + 1 reaches P; what it
+             reads again for that comes from caches: only `asked` and `touched` have its new records
+    phase    of the row; only a fused step asks for it
     Errors: PlanError, for an unknown kernel or a cursor outside the window. A flush takes the
     cursor of the row that it folds; idle_flush is the other case.
     """
@@ -100,7 +115,11 @@ def launch(plan: Plan, shape: Shape, kernel: str, cursor: int = 0, rows: int = 1
     last = shape.P - 1 if kernel == "step" else shape.P
     if not 0 <= cursor <= last:
         raise PlanError(f"cursor of {kernel} must lie in 0..{last}, found {cursor}")
-    return Traffic(kernel, tuple(_Counter(plan, shape, rows).lines(kernel, cursor)))
+    if fused and not (kernel == "step" and plan.windowed):
+        raise PlanError(f"only a step of a windowed plan closes windows, found {kernel}")
+    closes = fused and cursor + phase + 1 >= shape.P
+    counter = _Counter(plan, shape, rows, fused, closes)
+    return Traffic(kernel, tuple(counter.lines(kernel, cursor)))
 
 
 def idle_flush(plan: Plan, shape: Shape) -> Traffic:
@@ -110,16 +129,19 @@ def idle_flush(plan: Plan, shape: Shape) -> Traffic:
     return Traffic("flush, idle", lines)
 
 
-def step_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
-    """Mean of a step over cursors 0..P-1."""
-    steps = (launch(plan, shape, "step", c, rows).total() for c in range(shape.P))
+def step_mean(plan: Plan, shape: Shape, rows: int = 1, *, fused: bool = False) -> Amount:
+    """Mean of a step over cursors 0..P-1, from phase 0."""
+    steps = (launch(plan, shape, "step", c, rows, fused=fused).total() for c in range(shape.P))
     return sum(steps, Amount()) * (1 / shape.P)
 
 
-def token_mean(plan: Plan, shape: Shape, rows: int = 1) -> Amount:
-    """Mean of a token: a step, and its share of the flush that each window ends with."""
-    if not plan.windowed:
-        return step_mean(plan, shape, rows)
+def token_mean(plan: Plan, shape: Shape, rows: int = 1, *, fused: bool = False) -> Amount:
+    """Mean of a token: a step, and its share of the flush that each window ends with.
+
+    fused   the step closes windows itself: no flush is launched, nothing is read a second time
+    """
+    if not plan.windowed or fused:
+        return step_mean(plan, shape, rows, fused=fused and plan.windowed)
     full = launch(plan, shape, "flush", shape.P, rows).total()
     idle = idle_flush(plan, shape).total()
     return step_mean(plan, shape, rows) + full * (1 / shape.P) + idle * (1 - 1 / shape.P)
@@ -141,19 +163,21 @@ class _Counter:
     plan: Plan
     shape: Shape
     rows: int
+    fused: bool = False
+    closes: bool = False
 
     def lines(self, kernel: str, cursor: int) -> Iterable[Line]:
         yield from map(self.row_scalar, ("source", "target") if kernel == "copy" else ("slots",))
         match kernel:
             case "step":
-                yield from self.control(("cursor",), "read")
+                yield from self.control(("cursor", "phase")[: 1 + self.fused], "read")
                 yield from self.stored("read")
                 yield from self.records(cursor, "read")
                 yield from map(self._input, self.plan.window.recurrence.inputs)
-                if not self.plan.windowed:
+                if self.closes or not self.plan.windowed:
                     yield from self.stored("write")
                 yield from self.records(1, "write", once=True)
-                yield from self.control(("cursor",), "write")
+                yield from self.control(("cursor", "phase")[: 1 + self.closes], "write")
                 yield self._dense("out", "output", "write", self._output_bytes())
             case "flush":
                 yield from self.control(("cursor", "phase"), "read")
@@ -193,14 +217,20 @@ class _Counter:
         once   one of the heads that share a record moves it; else each of them reads it
         """
         for b in self.plan.buffers:
-            if b.role == "record" and tokens:
-                size = b.tile_bytes(self.shape) / self.shape.P * tokens
-                sharing = self._sharing(b)
-                amount = self._shared(size, sharing)
-                if once:
-                    amount = replace(
-                        amount, touched=amount.touched / sharing, asked=amount.asked / sharing
-                    )
+            if b.role != "record":
+                continue
+            each = b.tile_bytes(self.shape) / self.shape.P
+            sharing = self._sharing(b)
+            amount = self._shared(each * tokens, sharing)
+            if once:
+                amount = replace(
+                    amount, touched=amount.touched / sharing, asked=amount.asked / sharing
+                )
+            if way == "read" and self.closes and b.name != KEPT:
+                # The token's own record, which the block has just written.
+                again = self._shared(each * (tokens + 1), sharing)
+                amount = replace(amount, touched=again.touched, asked=again.asked)
+            if amount.asked:
                 yield Line(b.name, "record", way, amount)
 
     def control(self, names: tuple[str, ...], way: str) -> Iterable[Line]:

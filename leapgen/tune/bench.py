@@ -16,6 +16,12 @@ Configs = Mapping[str, Config]
 """Kernel -> config; kernels that are not named run at their default rule's."""
 
 
+def launched(configs: Configs) -> dict[str, Config]:
+    """Those of a token's launches: a step that closes windows itself has no flush behind it."""
+    fused = configs["step"].get("fused")
+    return {kernel: c for kernel, c in configs.items() if not (fused and kernel == "flush")}
+
+
 class Unfit(LeapgenError):
     """A candidate that cannot run or gives wrong results; says why."""
 

@@ -17,8 +17,9 @@ from leapgen.schedule.predict import Usage
 from leapgen.tune.bench import Bench, Config, Unfit
 from leapgen.tune.journal import Journal
 
-SPILLS = 64
-"""Spilled bytes of a thread beyond which a candidate is not tried; below, they only rank it."""
+SPILLS, CLOSING = 64, 512
+"""Spilled bytes of a thread beyond which a candidate is not tried; below, they only rank it. More
+where the state is held in words: closing a window is what spills there, one token in P."""
 FINALISTS = {"step": 12, "flush": 8}
 """Candidates of a kernel that are run, the default included; of steps that flush by themselves and
 of those that do not, two thirds of that each, as predictions do not compare the two."""
@@ -154,8 +155,8 @@ class Compiler:
             alike = (usage, tuple(sorted(shown.items())))
             if not first and usage.shared > self.plan.arch.shared_block:
                 out.drop("too much shared memory")
-            elif not first and usage.spills > SPILLS:
-                out.drop(f"spills more than {SPILLS} bytes")
+            elif not first and usage.spills > (most := _spills(config)):
+                out.drop(f"spills more than {most} bytes")
             elif alike in seen:
                 out.drop("same code as another")
             else:
@@ -186,6 +187,10 @@ class Compiler:
             orders.append(sorted(kept, key=us))
         mixed = [c for pair in zip(*orders, strict=True) for c in pair]
         return [c for i, c in enumerate(mixed) if c not in mixed[:i]]
+
+
+def _spills(config: Config) -> int:
+    return CLOSING if config.get("fused") or config.get("tiles") else SPILLS
 
 
 def as_planned(shape: Shape) -> buffers.Shape:

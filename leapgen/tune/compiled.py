@@ -16,7 +16,7 @@ from leapgen.pipeline import Chain
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.predict import Usage, kernel_us
-from leapgen.tune.bench import Config, Configs, Point, Timer, Unfit
+from leapgen.tune.bench import Config, Configs, Point, Timer, Unfit, launched
 from leapgen.tune.candidates import as_planned
 from leapgen.tune.workers import Workers, needs
 
@@ -125,8 +125,7 @@ class _Predictor:
 
     def lap(self, configs: Configs) -> float:
         """See Timer."""
-        fused = configs["step"].get("fused", False)
-        return sum(self._us(k, c) for k, c in configs.items() if not (fused and k == "flush"))
+        return sum(self._us(kernel, config) for kernel, config in launched(configs).items())
 
     def _us(self, kernel: str, config: Config) -> float:
         name = f"{kernel} {sorted(config.items())}"

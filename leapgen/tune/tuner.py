@@ -20,7 +20,7 @@ from leapgen.runtime.host import Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage, kernel_us
-from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit
+from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit, launched
 from leapgen.tune.candidates import Candidate, Compiler, Field, as_planned
 from leapgen.tune.journal import Journal
 from leapgen.tune.measured import Measured
@@ -127,7 +127,7 @@ class Tuner:
             self._say(f"building {found.kernel}")
             # Its check says what is wrong with a candidate that does not compile.
             with contextlib.suppress(Unfit):
-                self.bench.ready(shape, {found.kernel: candidate.config}, thorough=False)
+                self.bench.ready(shape, self._tried(shape, found.kernel, candidate.config), False)
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(one, found.candidates))
@@ -136,7 +136,8 @@ class Tuner:
         """Whether a finalist computes what it should. The default is the yardstick of all others,
         and is itself held against the oracle."""
         standard = candidate.config == self.bench.default(found.kernel, shape)
-        configs = self._canary(shape) if standard else {found.kernel: candidate.config}
+        configs = self._tried(shape, found.kernel, candidate.config)
+        configs = {**self._canary(shape), **configs} if standard else configs
         if self._over() and self._checked(shape, configs, standard) is None:
             found.left += 1
             return False
@@ -148,6 +149,14 @@ class Tuner:
             found.drop("failed its check")
             self.outcome.failures.append(f"{found.kernel} {candidate.config}: {verdict['failure']}")
         return not verdict["failure"]
+
+    def _tried(self, shape: Shape, kernel: str, config: Config) -> Configs:
+        """Configs under which a kernel runs at `config`: a flush behind a step that leaves windows
+        open."""
+        step = self.bench.default("step", shape)
+        if kernel == "flush" and step.get("fused"):
+            return {"step": {**step, "fused": 0}, kernel: config}
+        return {kernel: config}
 
     def _checked(self, shape: Shape, configs: Configs, thorough: bool = False) -> Any:
         parts = {"shape": vars(shape), "configs": configs, "thorough": thorough}
@@ -263,20 +272,28 @@ class Tuner:
 
     def _rule(self, point: Point, measured: Measured, fields: dict[str, Field]) -> float:
         """Ratio of the step that the rule for absent devices picks; 0 where it has no figures."""
-        device, rows = self.device, point.rows
-        known = {key_of(config=c.config): c.usage for c in fields["step"].candidates if c.usage}
-        if device is None or not known:
+        device, shape = self.device, as_planned(point.shape)
+        known = {
+            key_of(kernel=kernel, config=c.config): c.usage
+            for kernel, found in fields.items()
+            for c in found.candidates
+        }
+        if device is None:
             return 0.0
 
         def us(configs: Configs) -> float:
-            step = configs["step"]
-            usage, shape = known[key_of(config=step)], as_planned(point.shape)
-            return kernel_us("step", step, usage, shape, rows, self.plan, device)
+            total = 0.0
+            for kernel, config in launched(configs).items():
+                usage = known.get(key_of(kernel=kernel, config=config))
+                if usage is None:
+                    return float("inf")
+                total += kernel_us(kernel, config, usage, shape, point.rows, self.plan, device)
+            return total
 
         flush = self._canary(point.shape).get("flush")
         tried = [c for c in measured.ranking() if c.get("flush") == flush]
-        ranked = sorted((c for c in tried if key_of(config=c["step"]) in known), key=us)
-        return measured.ratio(ranked[0]) if ranked else 0.0
+        best = min(tried, key=us, default=None)
+        return 0.0 if best is None or us(best) == float("inf") else measured.ratio(best)
 
     def _result(
         self,
@@ -286,8 +303,7 @@ class Tuner:
         error: float,
         fields: dict[str, Field],
     ) -> Result:
-        fused = configs["step"].get("fused", False)
-        kept = {k: c for k, c in configs.items() if not (fused and k == "flush")}
+        kept = launched(configs)
         usage = {
             kernel: next((c.usage for c in fields[kernel].candidates if c.config == config), None)
             for kernel, config in kept.items()
