@@ -38,7 +38,8 @@ Inputs of a step:
 A row names its slot and is active iff first_slot <= slot < slots of the pool; other rows
 read nothing, write nothing and give zeros. `step` reads and writes the state in place; there
 is no window, so nothing is flushed and positions have no meaning. pool.status is sticky:
-[0] a slot was out of range.
+[0] a slot was out of range. A NaN in a row's inputs shows in its output, and in no other
+row; reset or load such a slot.
 """
 
 import tilelang.language as T
@@ -63,6 +64,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def wide(x):
+    """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
+    return T.Cast("int64", T.Cast("uint32", x))
+
+
 def widen(x):
     """FP32 value of a stored element; uint16 holds the bits of a BF16."""
     if x.dtype == "uint16":
@@ -71,9 +77,13 @@ def widen(x):
 
 
 def narrow(x, dtype):
-    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing."""
+    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing.
+
+    NaN stays NaN: comparisons let it pass, where minimum and maximum drop it on a GPU.
+    """
     if dtype == "float16":
-        return T.Cast("float16", T.max(T.min(x, FACTOR_MAX), -FACTOR_MAX))
+        above = T.if_then_else(x < -FACTOR_MAX, -FACTOR_MAX, x)
+        return T.Cast("float16", T.if_then_else(x > FACTOR_MAX, FACTOR_MAX, above))
     if dtype == "uint16":
         bits = T.reinterpret(x, "uint32")
         odd = (bits >> T.uint32(16)) & T.uint32(1)
@@ -159,7 +169,7 @@ def build_step(K, V, H, HV, P, R, D=0):
             head = bid % HV
             key_head = head // (HV // H)
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1
@@ -177,30 +187,38 @@ def build_step(K, V, H, HV, P, R, D=0):
                 x_yq = T.alloc_local((K,), "float32")
                 x_u1 = T.alloc_local((K,), "float32")
                 v = T.alloc_local((V,), "float32")
-                b = scalar(widen(b_in[row * b_row + head * b_head]))
-                A_log = scalar(widen(A_log_in[head * A_log_head]))
+                b = scalar(widen(b_in[row * b_row + wide(head) * b_head]))
+                A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
                 beta = scalar(1.0 / (1.0 + T.exp(-b)))
                 n1 = scalar(0.0)
                 n2 = scalar(0.0)
                 n3 = scalar(0.0)
                 for kk in T.serial(K):
-                    q_raw[kk] = widen(q_in[row * q_row + key_head * q_head + kk * q_axis])
-                    k_raw[kk] = widen(k_in[row * k_row + key_head * k_head + kk * k_axis])
-                    a = scalar(widen(a_in[row * a_row + head * a_head + kk * a_axis]))
-                    dt_bias = scalar(widen(dt_bias_in[head * dt_bias_head + kk * dt_bias_axis]))
+                    q_raw[kk] = widen(
+                        q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
+                    )
+                    k_raw[kk] = widen(
+                        k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
+                    )
+                    a = scalar(widen(a_in[row * a_row + wide(head) * a_head + wide(kk) * a_axis]))
+                    dt_bias = scalar(
+                        widen(dt_bias_in[wide(head) * dt_bias_head + wide(kk) * dt_bias_axis])
+                    )
                     G0 = scalar(0.0)
                     g = scalar(
                         -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
                             A_log
                         )
                     )
-                    G1[kk] = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
+                    G1[kk] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                    )
                     x_S[kk] = T.exp2(G1[kk])
                     n1 += q_raw[kk] * q_raw[kk]
                     n2 += k_raw[kk] * k_raw[kk]
                     n3 += k_raw[kk] * q_raw[kk]
                 for vv in T.serial(V):
-                    v[vv] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
+                    v[vv] = widen(v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis])
                 p_q_1 = scalar(n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5)
                 for kk in T.serial(K):
                     q = scalar(q_raw[kk] * T.rsqrt(n1 + 1e-06) * K**-0.5)
@@ -227,7 +245,7 @@ def build_step(K, V, H, HV, P, R, D=0):
                     y1[vv] = t_y1
                     yq[vv] = t_yq
                     u1 = scalar(beta * (v[vv] - y1[vv]))
-                    out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                    out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                         yq[vv] + p_q_1 * u1, "uint16"
                     )
                     for kk in T.serial(K):
@@ -237,7 +255,9 @@ def build_step(K, V, H, HV, P, R, D=0):
                         payload[payload_at + vv * K + kk] = narrow(s_S[kk], "float32")
             else:
                 for vv in T.serial(V):
-                    out[row * out_row + head * out_head + vv * out_axis] = T.Cast("uint16", 0)
+                    out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = T.Cast(
+                        "uint16", 0
+                    )
 
     return step
 
@@ -266,7 +286,7 @@ def build_materialize(K, V, H, HV, P, R, D=0):
             head = bid % HV
             key_head = head // (HV // H)
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1
@@ -311,7 +331,7 @@ def build_load_state(K, V, H, HV, P, R, D=0):
             row = T.Cast("int64", bid // HV)
             head = bid % HV
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1
@@ -358,8 +378,8 @@ def build_copy(K, V, H, HV, P, R, D=0):
                 status[0] = 1
                 active = False
             if active:
-                payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
-                payload_to = into * (payload_slot * 4) + head * (payload_head * 4)
+                payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
+                payload_to = into * payload_slot * 4 + wide(head) * payload_head * 4
                 for ii in T.serial(K*V):
                     payload[payload_to + ii] = payload[payload_at + ii]
 
@@ -386,7 +406,7 @@ def build_reset(K, V, H, HV, P, R, D=0):
             row = T.Cast("int64", bid // HV)
             head = bid % HV
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1

@@ -44,7 +44,10 @@ A row names its slot and is active iff first_slot <= slot < slots of the pool; o
 read nothing, write nothing and give zeros. Records at or beyond the cursor may be NaN.
 Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows whose window is
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
-of range.
+of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
+until the window ends, and in no other row; reset or load such a slot.
+Value heads of one slot that share a key head's record keys stand at one cursor: every call
+keeps it so, and a caller who sets cursors must.
 """
 
 import tilelang.language as T
@@ -69,6 +72,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def wide(x):
+    """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
+    return T.Cast("int64", T.Cast("uint32", x))
+
+
 def widen(x):
     """FP32 value of a stored element; uint16 holds the bits of a BF16."""
     if x.dtype == "uint16":
@@ -77,9 +85,13 @@ def widen(x):
 
 
 def narrow(x, dtype):
-    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing."""
+    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing.
+
+    NaN stays NaN: comparisons let it pass, where minimum and maximum drop it on a GPU.
+    """
     if dtype == "float16":
-        return T.Cast("float16", T.max(T.min(x, FACTOR_MAX), -FACTOR_MAX))
+        above = T.if_then_else(x < -FACTOR_MAX, -FACTOR_MAX, x)
+        return T.Cast("float16", T.if_then_else(x > FACTOR_MAX, FACTOR_MAX, above))
     if dtype == "uint16":
         bits = T.reinterpret(x, "uint32")
         odd = (bits >> T.uint32(16)) & T.uint32(1)
@@ -173,17 +185,17 @@ def build_step(K, V, H, HV, P, R, D=0):
             head = bid % HV
             key_head = head // (HV // H)
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             active = T.alloc_var("bool", init=slot >= first_slot)
             count = T.alloc_var("int32", init=0)
             if active and slot >= num_slots:
                 status[0] = 1
                 active = False
             if active:
-                count = cursor[slot * (cursor_slot * 4) + head]
+                count = cursor[slot * cursor_slot * 4 + head]
                 if count < 0 or count > limit:
                     status[1] = 1
                     active = False
@@ -197,17 +209,23 @@ def build_step(K, V, H, HV, P, R, D=0):
                 x_y1 = T.alloc_local((K,), "float32")
                 x_yq = T.alloc_local((K,), "float32")
                 v = T.alloc_local((V,), "float32")
-                b = scalar(widen(b_in[row * b_row + head * b_head]))
-                A_log = scalar(widen(A_log_in[head * A_log_head]))
+                b = scalar(widen(b_in[row * b_row + wide(head) * b_head]))
+                A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
                 beta = scalar(1.0 / (1.0 + T.exp(-b)))
                 n1 = scalar(0.0)
                 n2 = scalar(0.0)
                 n3 = scalar(0.0)
                 for kk in T.serial(K):
-                    q_raw[kk] = widen(q_in[row * q_row + key_head * q_head + kk * q_axis])
-                    k_raw[kk] = widen(k_in[row * k_row + key_head * k_head + kk * k_axis])
-                    a = scalar(widen(a_in[row * a_row + head * a_head + kk * a_axis]))
-                    dt_bias = scalar(widen(dt_bias_in[head * dt_bias_head + kk * dt_bias_axis]))
+                    q_raw[kk] = widen(
+                        q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
+                    )
+                    k_raw[kk] = widen(
+                        k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
+                    )
+                    a = scalar(widen(a_in[row * a_row + wide(head) * a_head + wide(kk) * a_axis]))
+                    dt_bias = scalar(
+                        widen(dt_bias_in[wide(head) * dt_bias_head + wide(kk) * dt_bias_axis])
+                    )
                     G0 = scalar(0.0)
                     if count > 0:
                         G0 = record_decay[record_decay_at + (count - 1) * K + kk]
@@ -216,12 +234,14 @@ def build_step(K, V, H, HV, P, R, D=0):
                             A_log
                         )
                     )
-                    G1[kk] = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
+                    G1[kk] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                    )
                     n1 += q_raw[kk] * q_raw[kk]
                     n2 += k_raw[kk] * k_raw[kk]
                     n3 += k_raw[kk] * q_raw[kk]
                 for vv in T.serial(V):
-                    v[vv] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
+                    v[vv] = widen(v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis])
                 p_q_1 = scalar(n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5)
                 for kk in T.serial(K):
                     q[kk] = q_raw[kk] * T.rsqrt(n1 + 1e-06) * K**-0.5
@@ -274,7 +294,7 @@ def build_step(K, V, H, HV, P, R, D=0):
                 # Corrections (unrounded here, rounded in the records) and output.
                 for vv in T.serial(V):
                     u1 = scalar(beta * (v[vv] - y1[vv]))
-                    out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                    out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                         yq[vv] + p_q_1 * u1, "uint16"
                     )
                     record_u[record_u_at + count * V + vv] = narrow(u1, "float16")
@@ -284,10 +304,12 @@ def build_step(K, V, H, HV, P, R, D=0):
                         record_key[record_key_at + count * K + kk] = narrow(k[kk], "float16")
                 for kk in T.serial(K):
                     record_decay[record_decay_at + count * K + kk] = G1[kk]
-                cursor[slot * (cursor_slot * 4) + head] = count + 1
+                cursor[slot * cursor_slot * 4 + head] = count + 1
             else:
                 for vv in T.serial(V):
-                    out[row * out_row + head * out_head + vv * out_axis] = T.Cast("uint16", 0)
+                    out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = T.Cast(
+                        "uint16", 0
+                    )
 
     return step
 
@@ -323,21 +345,21 @@ def build_flush(K, V, H, HV, P, R, D=0):
             head = bid % HV
             key_head = head // (HV // H)
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             active = T.alloc_var("bool", init=slot >= first_slot)
             count = T.alloc_var("int32", init=0)
             if active and slot >= num_slots:
                 status[0] = 1
                 active = False
             if active:
-                count = cursor[slot * (cursor_slot * 4) + head]
+                count = cursor[slot * cursor_slot * 4 + head]
                 if count < 0 or count > limit:
                     status[1] = 1
                     active = False
-            if active and count + phase[slot * (phase_slot * 4) + head] >= P:
+            if active and count + phase[slot * phase_slot * 4 + head] >= P:
                 S = T.alloc_local((K * V,), "float32")
                 weight = T.alloc_local((K,), "float32")
                 G = T.alloc_local((K,), "float32")
@@ -369,8 +391,8 @@ def build_flush(K, V, H, HV, P, R, D=0):
                 for vv in T.serial(V):
                     for kk in T.serial(K):
                         payload[payload_at + vv * K + kk] = narrow(S[vv * K + kk], "float32")
-                cursor[slot * (cursor_slot * 4) + head] = 0
-                phase[slot * (phase_slot * 4) + head] = 0
+                cursor[slot * cursor_slot * 4 + head] = 0
+                phase[slot * phase_slot * 4 + head] = 0
 
     return flush
 
@@ -407,17 +429,17 @@ def build_materialize(K, V, H, HV, P, R, D=0):
             head = bid % HV
             key_head = head // (HV // H)
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             active = T.alloc_var("bool", init=slot >= first_slot)
             count = T.alloc_var("int32", init=0)
             if active and slot >= num_slots:
                 status[0] = 1
                 active = False
             if active:
-                count = cursor[slot * (cursor_slot * 4) + head]
+                count = cursor[slot * cursor_slot * 4 + head]
                 if count < 0 or count > limit:
                     status[1] = 1
                     active = False
@@ -490,7 +512,7 @@ def build_load_state(K, V, H, HV, P, R, D=0):
             row = T.Cast("int64", bid // HV)
             head = bid % HV
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1
@@ -504,8 +526,8 @@ def build_load_state(K, V, H, HV, P, R, D=0):
                 for vv in T.serial(V):
                     for kk in T.serial(K):
                         payload[payload_at + vv * K + kk] = narrow(S[vv * K + kk], "float32")
-                cursor[slot * (cursor_slot * 4) + head] = 0
-                phase[slot * (phase_slot * 4) + head] = position[row * position_row] % P
+                cursor[slot * cursor_slot * 4 + head] = 0
+                phase[slot * phase_slot * 4 + head] = position[row * position_row] % P
 
     return load_state
 
@@ -548,19 +570,19 @@ def build_copy(K, V, H, HV, P, R, D=0):
                 status[0] = 1
                 active = False
             if active:
-                count = cursor[slot * (cursor_slot * 4) + head]
+                count = cursor[slot * cursor_slot * 4 + head]
                 if count < 0 or count > limit:
                     status[1] = 1
                     active = False
             if active:
-                payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
-                record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
-                record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
-                record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
-                payload_to = into * (payload_slot * 4) + head * (payload_head * 4)
-                record_decay_to = into * (record_decay_slot * 4) + head * (record_decay_head * 4)
-                record_key_to = into * (record_key_slot * 8) + key_head * (record_key_head * 8)
-                record_u_to = into * (record_u_slot * 8) + head * (record_u_head * 8)
+                payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
+                record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                payload_to = into * payload_slot * 4 + wide(head) * payload_head * 4
+                record_decay_to = into * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                record_key_to = into * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                record_u_to = into * record_u_slot * 8 + wide(head) * record_u_head * 8
                 for ii in T.serial(K*V):
                     payload[payload_to + ii] = payload[payload_at + ii]
                 if True:
@@ -573,8 +595,8 @@ def build_copy(K, V, H, HV, P, R, D=0):
                 if True:
                     for ii in T.serial(count * V):
                         record_u[record_u_to + ii] = record_u[record_u_at + ii]
-                cursor[into * (cursor_slot * 4) + head] = count
-                phase[into * (phase_slot * 4) + head] = phase[slot * (phase_slot * 4) + head]
+                cursor[into * cursor_slot * 4 + head] = count
+                phase[into * phase_slot * 4 + head] = phase[slot * phase_slot * 4 + head]
 
     return copy
 
@@ -607,7 +629,7 @@ def build_reset(K, V, H, HV, P, R, D=0):
             row = T.Cast("int64", bid // HV)
             head = bid % HV
             slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-            payload_at = slot * (payload_slot * 4) + head * (payload_head * 4)
+            payload_at = slot * payload_slot * 4 + wide(head) * payload_head * 4
             active = T.alloc_var("bool", init=slot >= first_slot)
             if active and slot >= num_slots:
                 status[0] = 1
@@ -615,8 +637,8 @@ def build_reset(K, V, H, HV, P, R, D=0):
             if active:
                 for ii in T.serial(K*V):
                     payload[payload_at + ii] = T.Cast("float32", 0)
-                cursor[slot * (cursor_slot * 4) + head] = 0
-                phase[slot * (phase_slot * 4) + head] = 0
+                cursor[slot * cursor_slot * 4 + head] = 0
+                phase[slot * phase_slot * 4 + head] = 0
 
     return reset
 

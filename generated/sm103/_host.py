@@ -13,7 +13,8 @@ whatever order it declares them; a kernel may leave out what it does not use:
 * step: every input as a flat view `<name>_in` with `<name>_row`, `<name>_head`, `<name>_axis`,
   int64, in elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
 * materialize, load_state: `state` (fp32) with `state_row`, `state_head`, `state_key`,
-  `state_value`; load_state also `position` with `position_row` (0: one number for all rows)
+  `state_value`; materialize also `state_whole`, int32: 1 if four neighbours along the contiguous
+  axis are an aligned access; load_state `position` and `position_row` (0: one number for all)
 * `num_rows`, `num_slots`, `first_slot`: int32
 
 On `c`, where TileLang has no bf16, such tensors arrive as uint16 views. A tensor without elements
@@ -42,6 +43,7 @@ DTYPES = {
     "int32": torch.int32,
 }
 ALIGNMENT = 16  # bytes; the width of the kernels' vector accesses
+LARGEST_STRIDE = 1 << 32  # of elements, of 16 bytes in a pool
 CHANNELS = 8  # K and V are multiples of it
 MOST_CHANNELS = 256  # a block has a thread for each
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
@@ -300,10 +302,11 @@ class Once:
 
 @dataclass(frozen=True)
 class Launch:
-    """A compiled kernel and the names of its parameters, in order."""
+    """A compiled kernel and the names of its parameters, in order. fused: a step that flushes."""
 
     names: tuple[str, ...]
     call: Callable[..., Any]
+    fused: bool = False
 
     def __call__(self, values: Mapping[str, Any]) -> None:
         """Run it on arguments by name."""
@@ -334,6 +337,14 @@ def _check(
     if tensor.device != device:
         raise _refuse(name, f"device {device}", tensor.device)
     return tensor
+
+
+def _stride(name: str, word: str, size: int, stride: int) -> int:
+    """A stride as a kernel's argument: 0 where there is one element. Kernels take 32 bits of it,
+    and multiply them in 64."""
+    if size > 1 and stride >= LARGEST_STRIDE:
+        raise _refuse(name, f"a {word} stride below {LARGEST_STRIDE}", stride)
+    return stride if size > 1 else 0
 
 
 def _check_writable(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -376,7 +387,8 @@ def _flat(tensor: torch.Tensor, bf16_as_uint16: bool = False) -> torch.Tensor:
 
 
 class Pool(Mapping[str, torch.Tensor]):
-    """The tensors that hold all slots of one layer; attributes and items by buffer name.
+    """The tensors that hold all slots of one layer; attributes and items by buffer name. In a slot,
+    value heads that share record keys (those of one key head) stand at one cursor.
 
     slots      how many
     status     int32[4], sticky: [0] a slot id was out of range, [1] a cursor was out of range
@@ -640,8 +652,9 @@ class Module:
                 _check_addressable(tensor, buffer)
             arguments[name] = _flat(tensor, self.target == "c")
             for axis, word in enumerate(("slot", "head") if buffer.tile else ("slot",)):
-                apart = tensor.stride(axis) if used and sizes[axis] > 1 else 0
-                arguments[f"{name}_{word}"] = apart * tensor.itemsize // ALIGNMENT
+                units = tensor.stride(axis) * tensor.itemsize // ALIGNMENT
+                size = sizes[axis] if used else 0
+                arguments[f"{name}_{word}"] = _stride(name, word, size, units)
         ordered = {b.name: tensors[b.name] for b in self.buffers}
         return Pool(ordered, status, shape, self._tag(shape), arguments)
 
@@ -704,7 +717,8 @@ class Module:
             reason = f"{type(error).__name__}: {_shorten(str(error))}"
             raise CompileError(f"{where}: {reason}") from None
         buffers = func.buffer_map
-        return Launch(tuple(buffers[p].name if p in buffers else p.name for p in func.params), call)
+        names = tuple(buffers[p].name if p in buffers else p.name for p in func.params)
+        return Launch(names, call, bool(config.get("fused")))
 
     def _launch(
         self, name: str, pool: Pool, rows: int, values: Mapping[str, Any], check: bool
@@ -750,7 +764,7 @@ class Module:
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
         self._launch("step", pool, rows, values, check)
-        if self.windowed:
+        if self.windowed and rows and not self.kernel("step", pool, rows).fused:
             self._launch("flush", pool, rows, values, check)
         return out
 
@@ -789,6 +803,7 @@ class Module:
         rows, values = self._rows(pool, slots, first_slot)
         out = self._result("out", out, _state_sizes(layout, rows, pool), torch.float32, pool)
         values |= self._view("state", out, ("row", "head", *STATE_AXES[layout]))
+        values["state_whole"] = int(_whole(out))
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P)
         self._launch("materialize", pool, rows, values, check)
@@ -837,7 +852,7 @@ class Module:
         _check("target", target, (rows,), torch.int32, pool.device)
         if check:
             self._inspect(pool, target, first_slot, "target")
-            self._inspect(pool, source, first_slot, "source", unique=False)
+            self._inspect(pool, source, first_slot, "source", limit=pool.shape.P, unique=False)
             both = {s for s in source.tolist() if s >= first_slot} & set(target.tolist())
             if both:
                 raise _refuse("source", "no slot that is a target too", sorted(both))
@@ -920,7 +935,8 @@ class Module:
         self, name: str, tensor: torch.Tensor, words: Sequence[str], end: str = ""
     ) -> dict[str, Any]:
         """A flat view and its strides in elements."""
-        strides = {f"{name}_{w}": s for w, s in zip(words, tensor.stride(), strict=True)}
+        axes = zip(words, tensor.shape, tensor.stride(), strict=True)
+        strides = {f"{name}_{w}": _stride(name, w, size, s) for w, size, s in axes}
         return {f"{name}{end}": _flat(tensor, self.target == "c"), **strides}
 
     def _result(
@@ -945,8 +961,8 @@ class Module:
         limit: int | None = None,
         unique: bool = True,
     ) -> None:
-        """Names the first row whose slot is out of range or used twice, or whose cursor is not in
-        0..limit. Synchronises."""
+        """Names the first row whose slot is out of range or used twice, or whose cursors are not in
+        0..limit or differ among value heads that share record keys. Synchronises."""
         seen: dict[int, int] = {}
         for row, slot in enumerate(slots.tolist()):
             if slot >= pool.slots:
@@ -958,10 +974,14 @@ class Module:
         if limit is None or not seen or "cursor" not in pool:
             return
         cursors = pool["cursor"][torch.tensor([*seen], device=pool.device)].tolist()
+        shared = any(b.role == "record" and b.heads == "H" for b in self.buffers)
+        group = pool.shape.HV // pool.shape.H if shared else 1
         for (slot, row), heads in zip(seen.items(), cursors, strict=True):
-            if min(heads) < 0 or max(heads) > limit:
-                found = f"{heads} in slot {slot}"
-                raise _refuse(f"{name}[{row}]", f"cursors in 0..{limit}", found)
+            expected = "" if 0 <= min(heads) <= max(heads) <= limit else f"cursors in 0..{limit}"
+            if heads != [c for c in heads[::group] for _ in range(group)]:
+                expected = expected or f"one cursor for each {group} heads that share keys"
+            if expected:
+                raise _refuse(f"{name}[{row}]", expected, f"{heads} in slot {slot}")
 
 
 def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:
@@ -970,6 +990,13 @@ def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:
     shape = pool.shape
     axes = (shape.V, shape.K) if layout == "VK" else (shape.K, shape.V)
     return (rows, shape.HV, *axes)
+
+
+def _whole(state: torch.Tensor) -> bool:
+    """Whether runs of 4 channels along its contiguous axis are aligned accesses of 16 bytes."""
+    row, head, *axes = state.stride()
+    aligned = state.data_ptr() % ALIGNMENT == 0
+    return aligned and min(axes) == 1 and not any(s % 4 for s in (row, head, max(axes)))
 
 
 def _live(pool: Pool, buffer: Buffer, index: torch.Tensor) -> torch.Tensor:

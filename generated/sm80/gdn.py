@@ -48,7 +48,10 @@ A row names its slot and is active iff first_slot <= slot < slots of the pool; o
 read nothing, write nothing and give zeros. Records at or beyond the cursor may be NaN.
 Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows whose window is
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
-of range.
+of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
+until the window ends, and in no other row; reset or load such a slot.
+Value heads of one slot that share a key head's record keys stand at one cursor: every call
+keeps it so, and a caller who sets cursors must.
 """
 
 import tilelang.language as T
@@ -73,6 +76,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def wide(x):
+    """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
+    return T.Cast("int64", T.Cast("uint32", x))
+
+
 def widen(x):
     """FP32 value of a stored element; uint16 holds the bits of a BF16."""
     if x.dtype == "uint16":
@@ -81,9 +89,13 @@ def widen(x):
 
 
 def narrow(x, dtype):
-    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing."""
+    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing.
+
+    NaN stays NaN: comparisons let it pass, where minimum and maximum drop it on a GPU.
+    """
     if dtype == "float16":
-        return T.Cast("float16", T.max(T.min(x, FACTOR_MAX), -FACTOR_MAX))
+        above = T.if_then_else(x < -FACTOR_MAX, -FACTOR_MAX, x)
+        return T.Cast("float16", T.if_then_else(x > FACTOR_MAX, FACTOR_MAX, above))
     if dtype == "uint16":
         bits = T.reinterpret(x, "uint32")
         odd = (bits >> T.uint32(16)) & T.uint32(1)
@@ -150,11 +162,195 @@ def pick(condition, yes, no):
     return yes if condition else no
 
 
+def quick_exp2(x):
+    """2^x for x <= 0, in one instruction; results below FP32's normal numbers are zero."""
+    return T.call_extern("float32", "leapgen_exp2", x)
+
+
+QUICK = """
+static __device__ __forceinline__ float leapgen_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+"""
+
+
+def warp_max(x):
+    """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
+    return T.call_extern(
+        "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(x, "uint32")
+    )
+
+
+def exponent(bits):
+    """Bits of the power of two of a float >= 0 that is given by its bits, far from both ends."""
+    return T.max(T.min(bits & T.uint32(0x7F800000), T.uint32(0x7E800000)), T.uint32(0x00800000))
+
+
+def inverse(bits):
+    """1 / x of a power of two that `exponent` gave."""
+    return T.reinterpret(T.uint32(0x7F000000) - bits, "float32")
+
+
+def byte_permute(low, high, selector):
+    """Four bytes out of eight; hexadecimal digit i of the selector chooses byte i."""
+    return T.call_extern("uint32", "__byte_perm", low, high, selector)
+def word_function(name, ptx, words, result="unsigned", letter="r", asm="asm"):
+    """CUDA text of one instruction from words to a word."""
+    values = ", ".join(f"unsigned w{i}" for i in range(words))
+    inputs = ", ".join(f'"r"(w{i})' for i in range(words))
+    body = f'{asm}("{ptx}" : "={letter}"(d) : {inputs});'
+    return f"static __device__ __forceinline__ {result} h2_{name}({values}) " + "{ " + f"{result} d; {body} return d;" + " }\n"
+
+
+def product_function(name, ptx, sums, letter, words):
+    """CUDA text of one matrix product that adds to accumulators in registers."""
+    kind = "float" if letter == "f" else "unsigned"
+    values = ", ".join(f"unsigned w{i}" for i in range(words))
+    inputs = ", ".join(f'"r"(w{i})' for i in range(words))
+    total = ", ".join(f'"+{letter}"(c[{i}])' for i in range(sums))
+    slots = [f"%{i}" for i in range(sums + words)]
+    split = sums + words * 2 // 3
+    groups = (slots[:sums], slots[sums:split], slots[split:], slots[:sums])
+    operands = ", ".join("{" + ", ".join(group) + "}" for group in groups)
+    body = f'{kind}* c = ({kind}*)to; asm volatile("{ptx} {operands};" : {total} : {inputs});'
+    return f"static __device__ __forceinline__ void h2_{name}(void* to, {values}) " + "{ " + body + " }\n"
+
+
+# Pairs of FP16 numbers in words: arithmetic, and 16 x 8 tiles of a matrix product.
+HALVES = (
+    word_function("add", "add.f16x2 %0, %1, %2;", 2)
+    + word_function("sub", "sub.f16x2 %0, %1, %2;", 2)
+    + word_function("mul", "mul.f16x2 %0, %1, %2;", 2)
+    + word_function("max", "max.f16x2 %0, %1, %2;", 2)
+    + word_function("fma", "fma.rn.f16x2 %0, %1, %2, %3;", 3)
+    + word_function("abs", "abs.f16x2 %0, %1;", 1)
+    + word_function(
+        "transposed", "movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;", 1, asm="asm volatile"
+    )
+    + word_function(
+        "low", "{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}", 1, "float", "f"
+    )
+    + word_function(
+        "high", "{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}", 1, "float", "f"
+    )
+    + 'static __device__ __forceinline__ int h2_again(int x) { asm volatile("" : "+r"(x)); return x; }\n'
+    + "static __device__ __forceinline__ unsigned h2_pack(float low, float high)"
+    + ' { unsigned d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low)); return d; }\n'
+    + product_function("product", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, "f", 6)
+    + product_function("update16", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 2, "r", 6)
+    + product_function("update8", "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", 2, "r", 3)
+)
+
+
+def h2(name, *words):
+    """A word from words of two FP16 numbers."""
+    return T.call_extern("uint32", "h2_" + name, *words)
+
+
+def h2_float(name, word):
+    """The `low` or `high` number of a word, as FP32."""
+    return T.call_extern("float32", "h2_" + name, word)
+
+
+def h2_into(name, to, *words):
+    """Adds a matrix product to the accumulators that start at `to`."""
+    return T.call_extern("handle", "h2_" + name, T.address_of(to), *words)
+
+
+def byte_permute(a, b, selector):
+    """Four bytes picked from two words."""
+    return T.call_extern("uint32", "__byte_perm", a, b, T.uint32(selector))
+
+
+def binary_exponent(x):
+    """The least e with x < 2^e, of a positive normal FP32 number (-126 for smaller ones)."""
+    return (T.reinterpret(x, "int32") >> 23) - 126
+
+
+def two_to(e):
+    """2^e as FP32, e within the exponents of normal numbers."""
+    return T.reinterpret((T.max(T.min(e, 127), -126) + 127) << 23, "float32")
+
+
+def key_column(k, K):
+    """Where a pair of rows keeps key channel k: the keys of an operand's column lie side by side."""
+    return (k // (K // 4) * 2 + k % 2) * (K // 8) + k % (K // 4) // 2
+
+
+def key_place(k, K):
+    """Where FP16 values of the key channels are kept: a lane's quarter is one run."""
+    return k // (K // 4) * (K // 4 + 8) + k % (K // 4)
+
+
+def sum_place(k, K):
+    """Where FP32 sums of the key channels are kept."""
+    return k // (K // 4) * (K // 4 + 4) + k % (K // 4)
+
+
+def part_place(k, K):
+    """Where a warp's products of key channel k with all compensators are kept, in units of their number."""
+    return k + 2 * (k // (K // 4))
+
+
+def gram_tables(R):
+    """Rows and columns of the entries of a lower triangle: words of ten entries, three bits each."""
+    entries = [(i, j) for i in range(R) for j in range(i + 1)]
+    groups = [entries[i : i + 10] for i in range(0, len(entries), 10)]
+    return tuple(
+        [sum(e[axis] << 3 * i for i, e in enumerate(group)) for group in groups] for axis in (0, 1)
+    )
+
+
+def gram_digit(table, number):
+    """Entry of one of gram_tables; number: a TIR expression."""
+    word = T.int32(table[-1] if table else 0)
+    for index in range(len(table) - 2, -1, -1):
+        word = T.if_then_else(number < 10 * (index + 1), T.int32(table[index]), word)
+    return (word >> (number % 10 * 3 if len(table) > 1 else number * 3)) & 7
+
+
+def kept(x):
+    """A compensator's element as FP16 will hold it, as FP32; zero where FP16 has no bits left for it."""
+    y = T.Cast("float32", T.Cast("float16", x))
+    return T.if_then_else(
+        magnitude(x) < 2.0**-17, 0.0, T.if_then_else(magnitude(x) > FACTOR_MAX, 0.0, y)
+    )
+
+
+def by_words(K, V, P, R):
+    """Whether a flush can hold the state of a shape as words of two FP16 numbers."""
+    return payload_order(K, V) == "fragment" and K <= 128 and V % 32 == 0 and V <= 256 and R <= 8 and R + 1 * P <= 128
+
+
+def _word_bytes(K, V, P, R):
+    """Shared memory of a flush that holds one tile of words there."""
+    rows = K + (8 if K // 8 % 8 == 4 else 4)
+    scratch = max(16 * rows, V // 32 * (K + 16) * max(R + R % 2, 1))
+    return K * V + 4 * scratch + max(R, 1) * (K + 32) * 2 + (max(R, 1) + 1) // 2 * rows * 4 + (K + 32) * 2 + 512
+
+
+def again(x):
+    """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
+    return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
+
+
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments: a rule of the shape and of shared memory."""
+    if _can_hold(K, V, P, R, V):
+        resident = 167936 // (_held_bytes(K, V, P, R) + 1024)
+        if resident:
+            fused = 1 if by_words(K, V, P, R) else 0
+            resident = min(resident, 167936 // (_held_bytes(K, V, P, R) + _word_bytes(K, V, P, R) - K * V + 1024)) if fused else resident
+            # Measured on an H200: a state as words leaves room for fewer blocks, with vector decays for fewer still.
+            most = 768 // (1 if K <= V else 1.5) if fused else 896
+            blocks = max(1, min(resident, int(most // V), 32))
+            return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
     resident = 167936 // (_staged_bytes(K, V, P, R) + 1024)
-    return {"threads": threads, "min_blocks": max(1, min(resident or 7, 896 // threads)), "staged": resident > 0}
+    blocks = max(1, min(resident or 7, 896 // threads))
+    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0, "held": False, "fused": 0}
 
 
 def _staged_bytes(K, V, P, R):
@@ -165,12 +361,36 @@ def _staged_bytes(K, V, P, R):
     return payload + records + R * (K + V) * 2 + own
 
 
-def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True):
+def _held_blocks(P, R):
+    """Blocks of eight rows: of compensators, and of the records before a window's last token."""
+    return -(-R // 8), -(-1 * (P - 1) // 8)
+
+
+def _can_hold(K, V, P, R, threads):
+    """Whether a thread can hold its parts of all rows in registers, and owns one value channel."""
+    return payload_order(K, V) == "fragment" and threads == V and 0 < sum(_held_blocks(P, R)) <= 4
+
+
+def _held_bytes(K, V, P, R):
+    """Shared memory of build_step with the records in registers: the payload, sums and weights of rows,
+    read vectors and their digits."""
+    return (
+        K * V
+        + sum(_held_blocks(P, R)) * (2 * V + 64) + 64
+        + 2 * max(K, V) * 4
+        + 8 * (K + 16) + V + 768
+    )
+
+
+def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True, held=True, fused=0):
     """One token a row: read the window, correct, write the output, append the records.
 
     threads: of a block (one row and value head), a multiple of 32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     staged: copy the slot's tiles to shared memory first, all in flight at once.
+    held: where it can (see _can_hold), copy the payload alone; records go to registers at once.
+    fused: close full windows in the same launch, with this many of a warp's two tiles in registers
+    (build_flush's `tiles`); V threads, staged. 0: `flush` has to be launched.
     """
     WARPS = threads // 32
     N = 1 * P  # records of a full window
@@ -186,6 +406,20 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     DIGIT_ROWS = 8  # columns of the integer product, three a read
     TILES = 2 if V % 32 == 0 else 1  # fragments that stand side by side
     BLOCKS = V // (16 * TILES)
+    HELD = held and staged and _can_hold(K, V, P, R, threads)
+    COMP_BLOCKS, RECORD_BLOCKS = _held_blocks(P, R)
+    ROW_BLOCKS = COMP_BLOCKS + RECORD_BLOCKS
+    DIGIT_RUN = 16 if K % 64 == 0 else 8  # digits that a lane loads at once
+    tiles = fused
+    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
+    ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
+    PAIRED = RANK + RANK % 2
+    COLUMNS = power_of_two(K // 8)
+    ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
     @T.prim_func
     def step(
         payload: flat("payload", "int8"),
@@ -208,65 +442,88 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
-        payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
-        key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
-        comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
-        record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
-        record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
-        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64, q_row: T.int64,
-        q_head: T.int64, q_axis: T.int64, k_row: T.int64, k_head: T.int64, k_axis: T.int64,
-        v_row: T.int64, v_head: T.int64, v_axis: T.int64, a_row: T.int64, a_head: T.int64,
-        b_row: T.int64, b_head: T.int64, A_log_head: T.int64, dt_bias_head: T.int64,
-        out_row: T.int64, out_head: T.int64, out_axis: T.int64,
+        payload_slot: T.uint32, payload_head: T.uint32, key_scale_slot: T.uint32,
+        key_scale_head: T.uint32, value_scale_slot: T.uint32, value_scale_head: T.uint32,
+        comp_key_slot: T.uint32, comp_key_head: T.uint32, comp_u_slot: T.uint32,
+        comp_u_head: T.uint32, record_decay_slot: T.uint32, record_decay_head: T.uint32,
+        record_key_slot: T.uint32, record_key_head: T.uint32, record_u_slot: T.uint32,
+        record_u_head: T.uint32, cursor_slot: T.uint32, phase_slot: T.uint32, slots_row: T.uint32,
+        q_row: T.uint32, q_head: T.uint32, q_axis: T.uint32, k_row: T.uint32, k_head: T.uint32,
+        k_axis: T.uint32, v_row: T.uint32, v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32,
+        a_head: T.uint32, b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
+        dt_bias_head: T.uint32, out_row: T.uint32, out_head: T.uint32, out_axis: T.uint32,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
+            if fused:
+                T.import_source(HALVES + QUICK)
+                s_fresh = T.alloc_shared((1 * K,), "float16")
+            elif HELD:
+                T.import_source(QUICK)
             s_payload = T.alloc_shared((K * V if staged else 16,), "int8")
-            s_record_key = T.alloc_shared((N * K if staged else 16,), "float16")
-            s_record_u = T.alloc_shared((N * V if staged else 16,), "float16")
-            s_comp_key = T.alloc_shared((RANK * K if staged else 16,), "float16")
-            s_comp_u = T.alloc_shared((RANK * V if staged else 16,), "float16")
-            own_q_raw = T.alloc_local((KEYS,), "float32")
-            own_k_raw = T.alloc_local((KEYS,), "float32")
-            own_v = T.alloc_local((VALUES,), "float32")
-            own_a = T.alloc_local((1,), "float32")
-            own_b = T.alloc_local((1,), "float32")
+            s_record_key = T.alloc_shared((N * K if staged and not HELD else 16,), "float16")
+            s_record_u = T.alloc_shared((N * V if staged and not HELD else 16,), "float16")
+            s_comp_key = T.alloc_shared((RANK * K if staged and not HELD else 16,), "float16")
+            s_comp_u = T.alloc_shared((RANK * V if staged and not HELD else 16,), "float16")
+            if HELD:
+                s_rk = T.alloc_local((KEYS * ROW_BLOCKS * 8,), "float16")
+                s_ru = T.alloc_local((ROW_BLOCKS * 8,), "float16")
+            own_q_raw = T.alloc_local((KEYS,), "bfloat16")
+            own_k_raw = T.alloc_local((KEYS,), "bfloat16")
+            own_v = T.alloc_local((VALUES,), "bfloat16")
+            own_a = T.alloc_local((1,), "bfloat16")
+            own_b = T.alloc_local((1,), "bfloat16")
             own_A_log = T.alloc_local((1,), "float32")
             own_dt_bias = T.alloc_local((1,), "float32")
             own_key_scale = T.alloc_local((KEYS,), "float32")
             own_value_scale = T.alloc_local((VALUES,), "float32")
+            own_phase = T.alloc_var("int32")
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
             T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
             T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
             T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
             T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
             T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             # count: tokens in the window; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
+                    count = cursor[cursor_at]
                     # On its way before the cursor is known: what does not depend on it.
-                    if staged:
+                    if HELD:
+                        # Each thread copies what it reads, so that it waits for no other.
+                        for ii in T.unroll(K // 16):
+                            s_at = (tx // 32 * (K // 16) + ii) * 512 + tx % 32 * 16
+                            T.ptx_cp_async(
+                                T.access_ptr(s_payload[s_at], "w", 16),
+                                T.access_ptr(payload[payload_at + s_at], "r", 16),
+                                16,
+                            )
+                        T.ptx_commit_group()
+                    elif staged:
                         for ii in T.serial((K * V // 16 + threads - 1) // threads):
                             s_at = (ii * threads + tx) * 16
                             if s_at < K * V:
@@ -275,26 +532,46 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     T.access_ptr(payload[payload_at + s_at], "r", 16),
                                     16,
                                 )
-                    own_a[0] = widen(a_in[row * a_row + head * a_head])
-                    own_b[0] = widen(b_in[row * b_row + head * b_head])
-                    own_A_log[0] = widen(A_log_in[head * A_log_head])
-                    own_dt_bias[0] = widen(dt_bias_in[head * dt_bias_head])
+                    if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
+                        own_a[0] = a_in[row * a_row + wide(head) * a_head]
+                    if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
+                        own_b[0] = b_in[row * b_row + wide(head) * b_head]
+                    if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
+                        own_A_log[0] = A_log_in[wide(head) * A_log_head]
+                    if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
+                        own_dt_bias[0] = dt_bias_in[wide(head) * dt_bias_head]
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            own_q_raw[ii] = widen(
-                                q_in[row * q_row + key_head * q_head + kk * q_axis]
-                            )
-                            own_k_raw[ii] = widen(
-                                k_in[row * k_row + key_head * k_head + kk * k_axis]
-                            )
-                            own_key_scale[ii] = key_scale[key_scale_at + kk]
+                            own_q_raw[ii] = q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
+                            own_k_raw[ii] = k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
+                            own_key_scale[ii] = key_scale[key_scale_at + wide(kk)]
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
-                            own_v[ii] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
-                            own_value_scale[ii] = value_scale[value_scale_at + vv]
-                    count = cursor[cursor_at]
+                            own_v[ii] = v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis]
+                            own_value_scale[ii] = value_scale[value_scale_at + wide(vv)]
+                    if HELD:
+                        # Rows that are not loaded are zero.
+                        for ee in T.unroll(KEYS * ROW_BLOCKS * 8):
+                            s_rk[ee] = T.Cast("float16", 0.0)
+                        for ee in T.unroll(ROW_BLOCKS * 8):
+                            s_ru[ee] = T.Cast("float16", 0.0)
+                        for bb_ in T.unroll(COMP_BLOCKS):
+                            jj = 8 * bb_ + tx % 32 // 4
+                            if jj < R:
+                                for ii in T.unroll(KEYS):
+                                    s_at = ii * threads + tx // 32 * 32
+                                    if s_at < K:
+                                        for ee in T.vectorized(8):
+                                            s_rk[(ii * ROW_BLOCKS + bb_) * 8 + ee] = comp_key[comp_key_at + wide(tx % 32 // 4 * K + tx // 32 * 32 + tx % 4 * 8) + 8 * bb_ * K + ii * threads + ee]
+                            for hh in T.unroll(2):
+                                jj = 8 * bb_ + tx % 4 * 2 + hh
+                                if jj < R:
+                                    for ee in T.vectorized(4):
+                                        s_ru[(bb_ * 2 + hh) * 4 + ee] = comp_u[comp_u_at + wide(tx % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ee]
+                    if fused:
+                        own_phase = phase[phase_at]
                     if count < 0 or count > P - 1:
                         count = -1
                         if tx == 0:
@@ -303,7 +580,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     if tx == 0:
                         status[0] = 1
             if count < 0:
-                if slot >= first_slot and slot < num_slots:
+                if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
                     if staged:
                         T.ptx_commit_group()
@@ -311,146 +588,98 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 for ii in T.unroll(VALUES):
                     vv = ii * threads + tx
                     if vv < V:
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             T.float32(0.0), "bfloat16"
                         )
             else:
-                # Compensators and the window's records; nothing at or beyond the cursor.
-                if staged:
-                    if R > 0:
-                        for ii in T.serial((R * K // 8 + threads - 1) // threads):
-                            s_at = (ii * threads + tx) * 8
-                            if s_at < R * K:
-                                T.ptx_cp_async(
-                                    T.access_ptr(s_comp_key[s_at], "w", 8),
-                                    T.access_ptr(comp_key[comp_key_at + s_at], "r", 8),
-                                    8,
-                                )
-
-                        for ii in T.serial((R * V // 8 + threads - 1) // threads):
-                            s_at = (ii * threads + tx) * 8
-                            if s_at < R * V:
-                                T.ptx_cp_async(
-                                    T.access_ptr(s_comp_u[s_at], "w", 8),
-                                    T.access_ptr(comp_u[comp_u_at + s_at], "r", 8),
-                                    8,
-                                )
-
-                    if count > 0:
-                        for ii in T.serial((count * K // 8 + threads - 1) // threads):
-                            s_at = (ii * threads + tx) * 8
-                            if s_at < count * K:
-                                T.ptx_cp_async(
-                                    T.access_ptr(s_record_key[s_at], "w", 8),
-                                    T.access_ptr(record_key[record_key_at + s_at], "r", 8),
-                                    8,
-                                )
-
-                        for ii in T.serial((count * V // 8 + threads - 1) // threads):
-                            s_at = (ii * threads + tx) * 8
-                            if s_at < count * V:
-                                T.ptx_cp_async(
-                                    T.access_ptr(s_record_u[s_at], "w", 8),
-                                    T.access_ptr(record_u[record_u_at + s_at], "r", 8),
-                                    8,
-                                )
-
-                    T.ptx_commit_group()
                 s_acc = T.alloc_local((3,), "float32")
-                s_y = T.alloc_shared((2, V), "float32", scope="shared")
-                s_w = T.alloc_shared((2, R + N), "float32", scope="shared")
-                # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
-                q = T.alloc_shared((K,), "float32", scope="shared")
-                k = T.alloc_shared((K,), "float32", scope="shared")
-                x_y1 = T.alloc_shared((K,), "float32", scope="shared")
-                x_yq = T.alloc_shared((K,), "float32", scope="shared")
-                q_raw = T.alloc_local((KEYS,), "float32")
-                k_raw = T.alloc_local((KEYS,), "float32")
+                if HELD:
+                    s_part = T.alloc_shared((WARPS, 2, 8 * ROW_BLOCKS), "float32", scope="shared")
+                    # The window's records, all in flight at once; nothing at or beyond the cursor: those rows stay zero.
+                    lane = tx % 32
+                    for bb_ in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
+                        jj = 8 * bb_ + lane // 4
+                        if jj < count:
+                            for ii in T.unroll(KEYS):
+                                s_at = ii * threads + tx // 32 * 32
+                                if s_at < K:
+                                    for ee in T.vectorized(8):
+                                        s_rk[(ii * ROW_BLOCKS + COMP_BLOCKS + bb_) * 8 + ee] = record_key[record_key_at + wide(lane // 4 * K + tx // 32 * 32 + lane % 4 * 8) + 8 * bb_ * K + ii * threads + ee]
+                    for bb_ in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
+                        for hh in T.unroll(2):
+                            jj = 8 * bb_ + lane % 4 * 2 + hh
+                            if jj < count:
+                                for ee in T.vectorized(4):
+                                    s_ru[((COMP_BLOCKS + bb_) * 2 + hh) * 4 + ee] = record_u[record_u_at + wide(lane % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ee]
+                    # The decay of row tx, for the warp that finishes the weights.
+                    rG = T.alloc_var("float32")
+                    rG = 0.0
+                    jj = tx - 8 * COMP_BLOCKS
+                    if jj >= 0 and jj < count:
+                        rG = record_decay[record_decay_at + jj]
+                    # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
+                    q_raw = T.alloc_local((KEYS,), "float32")
+                    k_raw = T.alloc_local((KEYS,), "float32")
+                    e_y1 = T.alloc_local((KEYS,), "float32")
+                    e_yq = T.alloc_local((KEYS,), "float32")
+                    k = T.alloc_local((KEYS,), "float32")
+                    # Due after the barrier below: one warp computes them for all.
+                    s_late1 = T.alloc_shared((4,), "float32", scope="shared")
+                    if tx // 32 == WARPS - 1:
+                        a = T.alloc_var("float32")
+                        a = widen(own_a[0])
+                        b = T.alloc_var("float32")
+                        b = widen(own_b[0])
+                        A_log = T.alloc_var("float32")
+                        A_log = widen(own_A_log[0])
+                        dt_bias = T.alloc_var("float32")
+                        dt_bias = widen(own_dt_bias[0])
+                        G0 = T.alloc_var("float32")
+                        G0 = 0.0
+                        if count > 0:
+                            G0 = record_decay[record_decay_at + count - 1]
+                        g = T.alloc_var("float32")
+                        g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                            A_log
+                        )
+                        beta = T.alloc_var("float32")
+                        beta = 1.0 / (1.0 + T.exp(-b))
+                        G1 = T.alloc_var("float32")
+                        G1 = G0 + T.if_then_else(
+                            1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                        )
 
-                # Due after the barrier below: one warp computes them for all.
-                s_late1 = T.alloc_shared((4,), "float32", scope="shared")
-                if tx // 32 == WARPS - 1:
-                    a = T.alloc_var("float32")
-                    a = own_a[0]
-                    b = T.alloc_var("float32")
-                    b = own_b[0]
-                    A_log = T.alloc_var("float32")
-                    A_log = own_A_log[0]
-                    dt_bias = T.alloc_var("float32")
-                    dt_bias = own_dt_bias[0]
-                    G0 = T.alloc_var("float32")
-                    G0 = 0.0
-                    if count > 0:
-                        G0 = record_decay[record_decay_at + count - 1]
-                    g = T.alloc_var("float32")
-                    g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
-                        A_log
-                    )
-                    beta = T.alloc_var("float32")
-                    beta = 1.0 / (1.0 + T.exp(-b))
-                    G1 = T.alloc_var("float32")
-                    G1 = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
-
-                    if tx % 32 == 0:
-                        s_late1[0] = G0
-                        s_late1[1] = g
-                        s_late1[2] = beta
-                        s_late1[3] = G1
-                for ii in T.unroll(3):
-                    s_acc[ii] = 0.0
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        q_raw[ii] = own_q_raw[ii]
-                        k_raw[ii] = own_k_raw[ii]
-                        s_acc[0] += q_raw[ii] * q_raw[ii]
-                        s_acc[1] += k_raw[ii] * k_raw[ii]
-                        s_acc[2] += k_raw[ii] * q_raw[ii]
-                s_red1 = T.alloc_shared((3, WARPS), "float32", scope="shared")
-                for jj in T.unroll(3):
-                    s_acc[jj] = T.warp_reduce_sum(s_acc[jj])
-                if tx % 32 == 0:
-                    for jj in T.unroll(3):
-                        s_red1[jj, tx // 32] = s_acc[jj]
-                T.sync_threads()
-                for jj in T.unroll(3):
-                    s_acc[jj] = s_red1[jj, 0]
-                    for ww_ in T.unroll(WARPS - 1):
-                        s_acc[jj] += s_red1[jj, ww_ + 1]
-                n1 = T.alloc_var("float32")
-                n1 = s_acc[0]
-                n2 = T.alloc_var("float32")
-                n2 = s_acc[1]
-                n3 = T.alloc_var("float32")
-                n3 = s_acc[2]
-                G0 = T.alloc_var("float32")
-                G0 = s_late1[0]
-                g = T.alloc_var("float32")
-                g = s_late1[1]
-                beta = T.alloc_var("float32")
-                beta = s_late1[2]
-                G1 = T.alloc_var("float32")
-                G1 = s_late1[3]
-                a = T.alloc_var("float32")
-                a = own_a[0]
-                b = T.alloc_var("float32")
-                b = own_b[0]
-                A_log = T.alloc_var("float32")
-                A_log = own_A_log[0]
-                dt_bias = T.alloc_var("float32")
-                dt_bias = own_dt_bias[0]
-
-                p_q_1 = T.alloc_var("float32")
-                p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
-
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        q[kk] = q_raw[ii] * T.rsqrt(n1 + 1e-06) * K**-0.5
-                        k[kk] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
-                        x_y1[kk] = k[kk] * T.exp2(G1)
-                        x_yq[kk] = q[kk] * T.exp2(G1)
-                if FRAGMENT:
+                        if tx % 32 == 0:
+                            s_late1[0] = G0
+                            s_late1[1] = g
+                            s_late1[2] = beta
+                            s_late1[3] = G1
+                    for ii in T.unroll(3):
+                        s_acc[ii] = 0.0
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q_raw[ii] = widen(own_q_raw[ii])
+                            k_raw[ii] = widen(own_k_raw[ii])
+                            e_y1[ii] = k_raw[ii]
+                            e_yq[ii] = q_raw[ii]
+                            s_acc[0] += q_raw[ii] * q_raw[ii]
+                            s_acc[1] += k_raw[ii] * k_raw[ii]
+                            s_acc[2] += k_raw[ii] * q_raw[ii]
+                    s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                    # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                    s_half1_0 = T.alloc_var("float32")
+                    s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                    s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                    s_half1_1 = T.alloc_var("float32")
+                    s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                    s_sum1 = T.alloc_var("float32")
+                    s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                    s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                    for mm_ in T.unroll(3):
+                        s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                    if tx % 32 < 4:
+                        s_red1[tx % 32, tx // 32] = s_sum1
                     # Read vectors for the integer product: the thread's own elements, and the block's largest.
                     s_x = T.alloc_local((2 * KEYS,), "float32")
                     s_peaks = T.alloc_shared((2, WARPS), "uint32", scope="shared")
@@ -459,24 +688,100 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            s_x[0 * KEYS + ii] = x_y1[kk] * own_key_scale[ii]
+                            s_x[0 * KEYS + ii] = e_y1[ii] * own_key_scale[ii]
                             s_acc[0] = T.max(s_acc[0], T.abs(s_x[0 * KEYS + ii]))
-                            s_x[1 * KEYS + ii] = x_yq[kk] * own_key_scale[ii]
+                            s_x[1 * KEYS + ii] = e_yq[ii] * own_key_scale[ii]
                             s_acc[1] = T.max(s_acc[1], T.abs(s_x[1 * KEYS + ii]))
                     for rr_ in T.unroll(2):
-                        # Positive floats compare as integers do.
-                        s_most = T.call_extern(
-                            "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
-                                s_acc[rr_], "uint32"
-                            )
-                        )
+                        s_most = T.alloc_var("uint32")
+                        s_most = warp_max(s_acc[rr_])
                         if tx % 32 == 0:
                             s_peaks[rr_, tx // 32] = s_most
-                if staged:
-                    T.ptx_wait_group(0)
-                # From here on every thread reads all key channels and the staged tiles.
-                T.sync_threads()
-                if FRAGMENT:
+                    # A lane multiplies four neighbouring value channels, not its own one.
+                    s_scales = T.alloc_shared((V,), "float32", scope="shared")
+                    s_scales[tx] = own_value_scale[0]
+                    # Sums of records' keys with the read vectors, of the warp's own key channels, on matrix instructions:
+                    # a vector is a row of FP16 values and a row of what they leave, times a power of two.
+                    s_exponent = T.alloc_local((2,), "uint32")
+                    s_back = T.alloc_shared((WARPS, 2), "float32", scope="shared")
+                    s_v16 = T.alloc_shared((2, KEYS * threads * 2), "float16", scope="shared")
+                    for rr_ in T.unroll(2):
+                        s_acc[rr_] = 0.0
+                    for ii in T.unroll(KEYS):
+                        if ii * threads + tx < K:
+                            s_acc[0] = T.max(s_acc[0], T.abs(k_raw[ii]))
+                            s_acc[1] = T.max(s_acc[1], T.abs(q_raw[ii]))
+                    for rr_ in T.unroll(2):
+                        s_exponent[rr_] = exponent(warp_max(s_acc[rr_]))
+                        if lane == 0:
+                            s_back[tx // 32, rr_] = T.reinterpret(s_exponent[rr_], "float32")
+                    for ii in T.unroll(KEYS):
+                        if ii * threads + tx < K:
+                            s_at = (ii * WARPS + tx // 32) * 64 + lane // 4 * 8 + lane // 2 % 2 * 4 + lane % 2
+                            s_wide = T.alloc_var("float32")
+                            s_wide = (k_raw[ii]) * inverse(s_exponent[0])
+                            s_v16[0, s_at] = T.Cast("float16", s_wide)
+                            s_v16[0, s_at + 2] = T.Cast(
+                                "float16", s_wide - widen(T.Cast("float16", s_wide))
+                            )
+                            s_wide = T.alloc_var("float32")
+                            s_wide = (q_raw[ii]) * inverse(s_exponent[1])
+                            s_v16[1, s_at] = T.Cast("float16", s_wide)
+                            s_v16[1, s_at + 2] = T.Cast(
+                                "float16", s_wide - widen(T.Cast("float16", s_wide))
+                            )
+                    T.sync_warp()
+                    s_a16 = T.alloc_local((16,), "float16")
+                    s_d32 = T.alloc_local((ROW_BLOCKS * 4,), "float32")
+                    for ee in T.unroll(ROW_BLOCKS * 4):
+                        s_d32[ee] = 0.0
+                    for ii in T.unroll(KEYS):
+                        if ii * threads + tx // 32 * 32 < K:
+                            # Further rows repeat these: what comes of them is dropped.
+                            for hh in T.unroll(2):
+                                for ee in T.vectorized(8):
+                                    s_a16[8 * hh + ee] = s_v16[lane // 4 % 2, (ii * WARPS + tx // 32) * 64 + lane % 4 * 16 + 8 * hh + ee]
+                            for bb_ in T.unroll(ROW_BLOCKS):
+                                for hh in T.unroll(2):
+                                    T.ptx_mma(
+                                        "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 8 * hh, s_rk.data, (ii * ROW_BLOCKS + bb_) * 8 + 4 * hh, s_d32.data, bb_ * 4, T.bool(
+                                            False
+                                        )
+                                    )
+                    if lane // 4 < 2:
+                        for bb_ in T.unroll(ROW_BLOCKS):
+                            for ee in T.vectorized(2):
+                                s_part[tx // 32, lane // 4, 8 * bb_ + lane % 4 * 2 + ee] = s_d32[4 * bb_ + ee] + s_d32[4 * bb_ + 2 + ee]
+                    T.sync_threads()
+                    for jj in T.unroll(3):
+                        s_acc[jj] = s_red1[jj, 0]
+                        for ww_ in T.unroll(WARPS - 1):
+                            s_acc[jj] += s_red1[jj, ww_ + 1]
+                    n1 = T.alloc_var("float32")
+                    n1 = s_acc[0]
+                    n2 = T.alloc_var("float32")
+                    n2 = s_acc[1]
+                    n3 = T.alloc_var("float32")
+                    n3 = s_acc[2]
+                    G0 = T.alloc_var("float32")
+                    G0 = s_late1[0]
+                    g = T.alloc_var("float32")
+                    g = s_late1[1]
+                    beta = T.alloc_var("float32")
+                    beta = s_late1[2]
+                    G1 = T.alloc_var("float32")
+                    G1 = s_late1[3]
+                    p_q_1 = T.alloc_var("float32")
+                    p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+                    f_y1 = T.alloc_var("float32")
+                    f_y1 = T.rsqrt(n2 + 1e-06) * quick_exp2(G1)
+                    f_yq = T.alloc_var("float32")
+                    f_yq = T.rsqrt(n1 + 1e-06) * K**-0.5 * quick_exp2(G1)
+
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            k[ii] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
                     # A read vector becomes three balanced base-256 digits of a fixed-point number, columns of one integer
                     # product: the sums are exact, the vector keeps 22 bits below its largest element.
                     s_digits = T.alloc_shared((DIGIT_ROWS, K + 16), "int8", scope="shared")
@@ -501,158 +806,1172 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     s_digits[8 * (rr_ // 2) + 2 * dd_ + rr_ % 2, kk] = T.Cast(
                                         "int8", s_fixed >> (16 - 8 * dd_)
                                     )
-                # A tile is read from shared memory if it was staged.
-                at_payload = pick(staged, 0, payload_at)
-                at_record_key = pick(staged, 0, record_key_at)
-                at_record_u = pick(staged, 0, record_u_at)
-                at_comp_key = pick(staged, 0, comp_key_at)
-                at_comp_u = pick(staged, 0, comp_u_at)
-                # Weights of the compensators and of the window's records, one group of lanes a record.
-                s_at = tx % RECORD_LANES * 8
-                s_rk = T.alloc_local((8,), "float16")
-                s_ck = T.alloc_local((8,), "float16")
-                for ii in T.unroll((R + RECORD_GROUPS - 1) // RECORD_GROUPS):
-                    jj = ii * RECORD_GROUPS + tx // RECORD_LANES
-                    for rr_ in T.unroll(2):
-                        s_acc[rr_] = 0.0
-                    if jj < R and s_at < K:
-                        for ee in T.vectorized(8):
-                            s_ck[ee] = pick(staged, s_comp_key, comp_key)[at_comp_key + jj * K + s_at + ee]
-                        for ee in T.unroll(8):
-                            kk = s_at + ee
-                            s_acc[0] += widen(s_ck[ee]) * x_y1[kk]
-                            s_acc[1] += widen(s_ck[ee]) * x_yq[kk]
-                    for rr_ in T.unroll(2):
-                        for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
-                            s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
-                    if jj < R and tx % RECORD_LANES == 0:
+                    # Weights of compensators and records, as FP16 values and what they leave, times a power of two: the
+                    # first warp has a row a lane.
+                    s_w16 = T.alloc_shared(
+                        (4, 8 * ROW_BLOCKS + ROW_BLOCKS // 4 * 8), "float16", scope="shared"
+                    )
+                    s_unit = T.alloc_shared((2,), "float32", scope="shared")
+                    if tx < 32:
+                        s_weight = T.alloc_local((2,), "float32")
                         for rr_ in T.unroll(2):
-                            s_w[rr_, jj] = s_acc[rr_]
-                for ii in T.serial((count + RECORD_GROUPS - 1) // RECORD_GROUPS):
-                    jj = ii * RECORD_GROUPS + tx // RECORD_LANES
-                    for rr_ in T.unroll(2):
-                        s_acc[rr_] = 0.0
-                    if jj < count and s_at < K:
-                        for ee in T.vectorized(8):
-                            s_rk[ee] = pick(staged, s_record_key, record_key)[at_record_key + jj * K + s_at + ee]
-                        for ee in T.unroll(8):
-                            kk = s_at + ee
-                            s_acc[0] += k[kk] * widen(s_rk[ee])
-                            s_acc[1] += q[kk] * widen(s_rk[ee])
-                    for rr_ in T.unroll(2):
-                        for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
-                            s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
-                    if jj < count and tx % RECORD_LANES == 0:
-                        rG = record_decay[record_decay_at + jj]
-                        s_w[0, R + jj] = s_acc[0] * T.exp2(G1 - rG)
-                        s_w[1, R + jj] = s_acc[1] * T.exp2(G1 - rG)
-                if staged:
-                    pass
-                T.sync_threads()
-                if FRAGMENT:
-                    # Payload, fragment order: its bytes are operands of the integer product as they lie in memory.
-                    s_a = T.alloc_local((16,), "int8")
-                    s_b = T.alloc_local((8 * DIGIT_ROWS // 8,), "int8")
-                    s_c = T.alloc_local((TILES * DIGIT_ROWS // 2,), "int32")
-                    lane = tx % 32
-                    for ww_ in T.unroll((BLOCKS + WARPS - 1) // WARPS):
-                        s_block = ww_ * WARPS + tx // 32
-                        if s_block < BLOCKS:
-                            for ee in T.unroll(TILES * DIGIT_ROWS // 2):
-                                s_c[ee] = 0
-                            for ii in T.unroll(K // 32):
-                                # Columns beyond the digits hold anything: their sums are dropped below.
-                                for jj in T.unroll(DIGIT_ROWS // 8):
-                                    for ee in T.vectorized(8):
-                                        s_b[8 * jj + ee] = s_digits[8 * jj + lane // 4, K // 4 * (lane % 4) + 8 * ii + ee]
-                                for mm_ in T.unroll(TILES):
-                                    for ee in T.vectorized(16):
-                                        s_a[ee] = pick(staged, s_payload, payload)[at_payload + ((s_block * TILES + mm_) * (K // 32) + ii) * 512 + lane * 16 + ee]
-                                    for jj in T.unroll(DIGIT_ROWS // 8):
-                                        T.ptx_mma(
-                                            "int32", "m16n8k32", "row", "col", "int8", "int8", "int32", s_a.data, 0, s_b.data, 8 * jj, s_c.data, (jj * TILES + mm_) * 4, T.bool(
-                                                False
-                                            )
-                                        )
-                            s_digit = T.if_then_else(
-                                lane % 4 == 0, 65536.0, T.if_then_else(
-                                    lane % 4 == 1, 256.0, T.if_then_else(lane % 4 == 2, 1.0, 0.0)
-                                )
-                            )
-                            for rr_ in T.unroll(2):
-                                s_unit = T.alloc_var("float32")
-                                s_unit = s_digit * (s_peak[rr_] * (1.0 / 4177919.0))
-                                for mm_ in T.unroll(TILES):
-                                    for hh in T.unroll(2):
-                                        s_sum = T.alloc_var("float32")
-                                        s_sum = T.Cast("float32", s_c[(rr_ // 2 * TILES + mm_) * 4 + 2 * hh + rr_ % 2]) * s_unit
-                                        s_sum += T.shfl_xor(s_sum, 1)
-                                        s_sum += T.shfl_xor(s_sum, 2)
-                                        # Of the four lanes that now have the sum, one owns the value channel.
-                                        if lane % 4 == (2 * mm_ + hh) % 4:
-                                            s_y[rr_, 16 * TILES * s_block + 2 * TILES * (lane // 4) + 2 * mm_ + hh] = s_sum
-                else:
-                    # Payload, plain order: a group of lanes shares a value channel, each lane a run of its keys.
-                    s_at = tx % CHUNK_LANES * CHUNK
-                    s_z = T.alloc_local((CHUNK,), "int8")
-                    s_x = T.alloc_local((2 * CHUNK,), "float32")
-                    for ee in T.unroll(CHUNK):
-                        if s_at < K:
-                            s_x[0 * CHUNK + ee] = x_y1[s_at + ee] * key_scale[key_scale_at + s_at + ee]
-                            s_x[1 * CHUNK + ee] = x_yq[s_at + ee] * key_scale[key_scale_at + s_at + ee]
-                    for ii in T.unroll((V + CHUNK_ROWS - 1) // CHUNK_ROWS):
-                        vv = ii * CHUNK_ROWS + tx // CHUNK_LANES
-                        for rr_ in T.unroll(2):
-                            s_acc[rr_] = 0.0
-                        if s_at < K and vv < V:
-                            for ee in T.vectorized(CHUNK):
-                                s_z[ee] = pick(staged, s_payload, payload)[at_payload + vv * K + s_at + ee]
-                            for ee in T.unroll(CHUNK):
+                            s_weight[rr_] = 0.0
+                        if tx < 8 * ROW_BLOCKS:
+                            for ww_ in T.unroll(min(WARPS, K // 32)):
                                 for rr_ in T.unroll(2):
-                                    s_acc[rr_] += T.Cast("float32", s_z[ee]) * s_x[rr_ * CHUNK + ee]
+                                    s_weight[rr_] += s_part[ww_, rr_, tx] * s_back[ww_, rr_]
+                            s_weight[0] *= T.rsqrt(n2 + 1e-06) * quick_exp2(G1 - rG)
+                            s_weight[1] *= T.rsqrt(n1 + 1e-06) * K**-0.5 * quick_exp2(G1 - rG)
                         for rr_ in T.unroll(2):
-                            for mm_ in T.unroll(CHUNK_LANES.bit_length() - 1):
-                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
-                        if tx % CHUNK_LANES == 0 and vv < V:
-                            for rr_ in T.unroll(2):
-                                s_y[rr_, vv] = s_acc[rr_]
-                T.sync_threads()
-                # Corrections (unrounded here, rounded in the records), output and the token's records.
-                for ii in T.unroll(VALUES):
-                    vv = ii * threads + tx
-                    if vv < V:
+                            s_bits = T.alloc_var("uint32")
+                            s_bits = exponent(warp_max(T.abs(s_weight[rr_])))
+                            if tx == 0:
+                                s_unit[rr_] = 0.5 * T.reinterpret(s_bits, "float32")
+                            s_weight[rr_] *= inverse(s_bits)
+                            if tx < 8 * ROW_BLOCKS:
+                                s_w16[rr_ // 2 * 4 + rr_ % 2, tx] = T.Cast("float16", s_weight[rr_])
+                                s_w16[rr_ // 2 * 4 + rr_ % 2 + 2, tx] = T.Cast(
+                                    "float16", s_weight[rr_] - widen(
+                                        T.Cast("float16", s_weight[rr_])
+                                    )
+                                )
+                    T.sync_threads()
+                    # Records: rows of corrections, interleaved in pairs, are operands of an FP16 product.
+                    s_b16 = T.alloc_local((2 * ROW_BLOCKS,), "float16")
+                    s_a16 = T.alloc_local((8,), "float16")
+                    s_pairs = T.view(s_a16, (4,), "uint32")
+                    s_rows = T.view(s_ru, (4 * ROW_BLOCKS,), "uint32")
+                    s_f32 = T.alloc_local((8,), "float32")
+                    for ee in T.unroll(8):
+                        s_f32[ee] = 0.0
+                    for jj in T.unroll(1):
+                        # Columns from the fourth on repeat the others: so all is summed twice.
+                        for bb_ in T.unroll(ROW_BLOCKS):
+                            for ee in T.vectorized(2):
+                                s_b16[2 * bb_ + ee] = s_w16[4 * jj + lane // 4 % 4, 8 * bb_ + lane % 4 * 2 + ee]
+                        for mm_ in T.unroll(2):
+                            for bb_ in T.unroll(ROW_BLOCKS // 2):
+                                for hh in T.unroll(4):
+                                    s_pairs[hh] = byte_permute(
+                                        s_rows[(2 * bb_ + hh // 2) * 4 + mm_], s_rows[(2 * bb_ + hh // 2) * 4 + 2 + mm_], 0x5410 + hh % 2 * 0x2222
+                                    )
+                                T.ptx_mma(
+                                    "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 4 * bb_, s_f32.data, 8 * jj + 4 * mm_, T.bool(
+                                        False
+                                    )
+                                )
+                            if ROW_BLOCKS % 2 == 1:
+                                for hh in T.unroll(2):
+                                    s_pairs[hh] = byte_permute(
+                                        s_rows[(ROW_BLOCKS - 1) * 4 + mm_], s_rows[(ROW_BLOCKS - 1) * 4 + 2 + mm_], 0x5410 + hh * 0x2222
+                                    )
+                                T.ptx_mma(
+                                    "float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 2 * ROW_BLOCKS - 2, s_f32.data, 8 * jj + 4 * mm_, T.bool(
+                                        False
+                                    )
+                                )
+                    if staged:
+                        T.ptx_wait_group(0)
+                    # Payload, fragment order: its bytes are operands of the integer product as they lie in memory.
+                    s_a8 = T.alloc_local((16,), "int8")
+                    s_b8 = T.alloc_local((K // 4 * (DIGIT_ROWS // 8),), "int8")
+                    s_c = T.alloc_local((8,), "int32")
+                    for ee in T.unroll(8):
+                        s_c[ee] = 0
+                    # Columns beyond the digits hold anything: their sums are dropped below.
+                    for jj in T.unroll(1):
+                        for ii in T.unroll(K // 4 // DIGIT_RUN):
+                            for ee in T.vectorized(DIGIT_RUN):
+                                s_b8[K // 4 * jj + DIGIT_RUN * ii + ee] = s_digits[8 * jj + lane // 4, K // 4 * (lane % 4) + DIGIT_RUN * ii + ee]
+                    for mm_ in T.unroll(2):
+                        for ii in T.unroll(K // 32):
+                            for ee in T.vectorized(16):
+                                s_a8[ee] = s_payload[((tx // 32 * 2 + mm_) * (K // 32) + ii) * 512 + lane * 16 + ee]
+                            for jj in T.unroll(1):
+                                T.ptx_mma(
+                                    "int32", "m16n8k32", "row", "col", "int8", "int8", "int32", s_a8.data, 0, s_b8.data, K // 4 * jj + 8 * ii, s_c.data, 8 * jj + 4 * mm_, T.bool(
+                                        False
+                                    )
+                                )
+                    # Sums over digits and over values and what they leave: a reduction among four lanes, each of which
+                    # ends with the value channel that it owns.
+                    s_digit = T.Cast("float32", 65536 >> (lane % 4 * 8))  # 0 for the columns that hold no digit
+                    s_y = T.alloc_local((2,), "float32")
+                    s_four = T.alloc_local((4,), "float32")
+                    s_scale = T.alloc_local((4,), "float32")
+                    for ee in T.vectorized(4):
+                        s_scale[ee] = s_scales[tx // 4 * 4 + ee]
+                    for ii in T.unroll(4):
+                        s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 0]) * (s_digit * (f_y1 * s_peak[0] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[0 + 2 * ii + 0] * s_unit[0]
+                    for ii in T.unroll(2):
+                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                        )
+                    s_y[0] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
+                    )
+                    for ii in T.unroll(4):
+                        s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 1]) * (s_digit * (f_yq * s_peak[1] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[0 + 2 * ii + 1] * s_unit[1]
+                    for ii in T.unroll(2):
+                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                        )
+                    s_y[1] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
+                    )
+                    # Corrections (unrounded here, rounded in the records), output and the token's records.
+                    for ii in T.unroll(VALUES):  # one
+                        vv = ii * threads + tx
                         y1 = T.alloc_var("float32")
-                        y1 = s_y[0, vv] * own_value_scale[ii]
+                        y1 = s_y[0]
                         yq = T.alloc_var("float32")
-                        yq = s_y[1, vv] * own_value_scale[ii]
-                        for jj in T.unroll(R):
-                            s_u = widen(pick(staged, s_comp_u, comp_u)[at_comp_u + jj * V + vv])
-                            y1 += s_w[0, jj] * s_u
-                            yq += s_w[1, jj] * s_u
-                        for jj in T.unroll(count, unroll_factor=4):
-                            s_u = widen(
-                                pick(staged, s_record_u, record_u)[at_record_u + jj * V + vv]
-                            )
-                            y1 += s_w[0, R + jj] * s_u
-                            yq += s_w[1, R + jj] * s_u
+                        yq = s_y[1]
                         v = T.alloc_var("float32")
-                        v = own_v[ii]
+                        v = widen(own_v[ii])
                         u1 = T.alloc_var("float32")
                         u1 = beta * (v - y1)
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             yq + p_q_1 * u1, "bfloat16"
                         )
-                        record_u[record_u_at + (count) * V + vv] = narrow(u1, "float16")
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        # The group's value heads share the key: its first head writes it.
-                        if head % (HV // H) == 0:
-                            record_key[record_key_at + (count) * K + kk] = narrow(k[kk], "float16")
-                if tx == 0:
-                    record_decay[record_decay_at + count] = G1
-                    cursor[cursor_at] = count + 1
+                        record_u[record_u_at + (count) * V + wide(vv)] = narrow(u1, "float16")
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            # The group's value heads share the key: its first head writes it.
+                            if fused:
+                                s_fresh[0 * K + kk] = narrow(k[ii], "float16")
+                            if head % (HV // H) == 0:
+                                record_key[record_key_at + (count) * K + wide(kk)] = narrow(
+                                    k[ii], "float16"
+                                )
+                    if tx == 0:
+                        record_decay[record_decay_at + count] = G1
+                        cursor[cursor_at] = count + 1
+                else:
+                    # Compensators and the window's records; nothing at or beyond the cursor.
+                    if staged:
+                        if R > 0:
+                            for ii in T.serial((R * K // 8 + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * 8
+                                if s_at < R * K:
+                                    T.ptx_cp_async(
+                                        T.access_ptr(s_comp_key[s_at], "w", 8),
+                                        T.access_ptr(comp_key[comp_key_at + s_at], "r", 8),
+                                        8,
+                                    )
 
+                            for ii in T.serial((R * V // 8 + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * 8
+                                if s_at < R * V:
+                                    T.ptx_cp_async(
+                                        T.access_ptr(s_comp_u[s_at], "w", 8),
+                                        T.access_ptr(comp_u[comp_u_at + s_at], "r", 8),
+                                        8,
+                                    )
+
+                        if count > 0:
+                            for ii in T.serial((count * K // 8 + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * 8
+                                if s_at < count * K:
+                                    T.ptx_cp_async(
+                                        T.access_ptr(s_record_key[s_at], "w", 8),
+                                        T.access_ptr(record_key[record_key_at + s_at], "r", 8),
+                                        8,
+                                    )
+
+                            for ii in T.serial((count * V // 8 + threads - 1) // threads):
+                                s_at = (ii * threads + tx) * 8
+                                if s_at < count * V:
+                                    T.ptx_cp_async(
+                                        T.access_ptr(s_record_u[s_at], "w", 8),
+                                        T.access_ptr(record_u[record_u_at + s_at], "r", 8),
+                                        8,
+                                    )
+
+                        T.ptx_commit_group()
+                    s_y = T.alloc_shared((2, V), "float32", scope="shared")
+                    s_w = T.alloc_shared((2, R + N), "float32", scope="shared")
+                    # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
+                    q = T.alloc_shared((K,), "float32", scope="shared")
+                    k = T.alloc_shared((K,), "float32", scope="shared")
+                    x_y1 = T.alloc_shared((K,), "float32", scope="shared")
+                    x_yq = T.alloc_shared((K,), "float32", scope="shared")
+                    q_raw = T.alloc_local((KEYS,), "float32")
+                    k_raw = T.alloc_local((KEYS,), "float32")
+                    # Due after the barrier below: one warp computes them for all.
+                    s_late1 = T.alloc_shared((4,), "float32", scope="shared")
+                    if tx // 32 == WARPS - 1:
+                        a = T.alloc_var("float32")
+                        a = widen(own_a[0])
+                        b = T.alloc_var("float32")
+                        b = widen(own_b[0])
+                        A_log = T.alloc_var("float32")
+                        A_log = widen(own_A_log[0])
+                        dt_bias = T.alloc_var("float32")
+                        dt_bias = widen(own_dt_bias[0])
+                        G0 = T.alloc_var("float32")
+                        G0 = 0.0
+                        if count > 0:
+                            G0 = record_decay[record_decay_at + count - 1]
+                        g = T.alloc_var("float32")
+                        g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                            A_log
+                        )
+                        beta = T.alloc_var("float32")
+                        beta = 1.0 / (1.0 + T.exp(-b))
+                        G1 = T.alloc_var("float32")
+                        G1 = G0 + T.if_then_else(
+                            1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                        )
+
+                        if tx % 32 == 0:
+                            s_late1[0] = G0
+                            s_late1[1] = g
+                            s_late1[2] = beta
+                            s_late1[3] = G1
+                    for ii in T.unroll(3):
+                        s_acc[ii] = 0.0
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q_raw[ii] = widen(own_q_raw[ii])
+                            k_raw[ii] = widen(own_k_raw[ii])
+                            s_acc[0] += q_raw[ii] * q_raw[ii]
+                            s_acc[1] += k_raw[ii] * k_raw[ii]
+                            s_acc[2] += k_raw[ii] * q_raw[ii]
+                    s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                    # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                    s_half1_0 = T.alloc_var("float32")
+                    s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                    s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                    s_half1_1 = T.alloc_var("float32")
+                    s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                    s_sum1 = T.alloc_var("float32")
+                    s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                    s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                    for mm_ in T.unroll(3):
+                        s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                    if tx % 32 < 4:
+                        s_red1[tx % 32, tx // 32] = s_sum1
+                    T.sync_threads()
+                    for jj in T.unroll(3):
+                        s_acc[jj] = s_red1[jj, 0]
+                        for ww_ in T.unroll(WARPS - 1):
+                            s_acc[jj] += s_red1[jj, ww_ + 1]
+                    n1 = T.alloc_var("float32")
+                    n1 = s_acc[0]
+                    n2 = T.alloc_var("float32")
+                    n2 = s_acc[1]
+                    n3 = T.alloc_var("float32")
+                    n3 = s_acc[2]
+                    G0 = T.alloc_var("float32")
+                    G0 = s_late1[0]
+                    g = T.alloc_var("float32")
+                    g = s_late1[1]
+                    beta = T.alloc_var("float32")
+                    beta = s_late1[2]
+                    G1 = T.alloc_var("float32")
+                    G1 = s_late1[3]
+                    a = T.alloc_var("float32")
+                    a = widen(own_a[0])
+                    b = T.alloc_var("float32")
+                    b = widen(own_b[0])
+                    A_log = T.alloc_var("float32")
+                    A_log = widen(own_A_log[0])
+                    dt_bias = T.alloc_var("float32")
+                    dt_bias = widen(own_dt_bias[0])
+                    p_q_1 = T.alloc_var("float32")
+                    p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q[kk] = q_raw[ii] * T.rsqrt(n1 + 1e-06) * K**-0.5
+                            k[kk] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
+                            x_y1[kk] = k[kk] * T.exp2(G1)
+                            x_yq[kk] = q[kk] * T.exp2(G1)
+                    if FRAGMENT:
+                        # Read vectors for the integer product: the thread's own elements, and the block's largest.
+                        s_x = T.alloc_local((2 * KEYS,), "float32")
+                        s_peaks = T.alloc_shared((2, WARPS), "uint32", scope="shared")
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                s_x[0 * KEYS + ii] = x_y1[kk] * own_key_scale[ii]
+                                s_acc[0] = T.max(s_acc[0], T.abs(s_x[0 * KEYS + ii]))
+                                s_x[1 * KEYS + ii] = x_yq[kk] * own_key_scale[ii]
+                                s_acc[1] = T.max(s_acc[1], T.abs(s_x[1 * KEYS + ii]))
+                        for rr_ in T.unroll(2):
+                            # Positive floats compare as integers do.
+                            s_most = T.call_extern(
+                                "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
+                                    s_acc[rr_], "uint32"
+                                )
+                            )
+                            if tx % 32 == 0:
+                                s_peaks[rr_, tx // 32] = s_most
+                    if staged:
+                        T.ptx_wait_group(0)
+                    # From here on every thread reads all key channels and the staged tiles.
+                    T.sync_threads()
+                    if FRAGMENT:
+                        # A read vector becomes three balanced base-256 digits of a fixed-point number, columns of one integer
+                        # product: the sums are exact, the vector keeps 22 bits below its largest element.
+                        s_digits = T.alloc_shared((DIGIT_ROWS, K + 16), "int8", scope="shared")
+                        s_peak = T.alloc_local((2,), "float32")
+                        for rr_ in T.unroll(2):
+                            s_peak[rr_] = 1e-30
+                            for ww_ in T.unroll(WARPS):
+                                s_peak[rr_] = T.max(
+                                    s_peak[rr_], T.reinterpret(s_peaks[rr_, ww_], "float32")
+                                )
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                for rr_ in T.unroll(2):
+                                    # Adding 1.5 * 2^23 rounds to the nearest integer in the low bits.
+                                    s_fixed = T.alloc_var("int32")
+                                    s_fixed = T.reinterpret(
+                                        s_x[rr_ * KEYS + ii] * (4177919.0 * T.fast_rcp(s_peak[rr_])) + 12582912.0, "int32"
+                                    )
+                                    s_fixed = (s_fixed - 0x4B400000 + 0x808080) ^ 0x808080
+                                    for dd_ in T.unroll(3):
+                                        s_digits[8 * (rr_ // 2) + 2 * dd_ + rr_ % 2, kk] = T.Cast(
+                                            "int8", s_fixed >> (16 - 8 * dd_)
+                                        )
+                    # A tile is read from shared memory if it was staged.
+                    at_payload = pick(staged, 0, payload_at)
+                    at_record_key = pick(staged, 0, record_key_at)
+                    at_record_u = pick(staged, 0, record_u_at)
+                    at_comp_key = pick(staged, 0, comp_key_at)
+                    at_comp_u = pick(staged, 0, comp_u_at)
+                    # Weights of the compensators and of the window's records, one group of lanes a record.
+                    s_at = tx % RECORD_LANES * 8
+                    s_rk = T.alloc_local((8,), "float16")
+                    s_ck = T.alloc_local((8,), "float16")
+                    for ii in T.unroll((R + RECORD_GROUPS - 1) // RECORD_GROUPS):
+                        jj = ii * RECORD_GROUPS + tx // RECORD_LANES
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if jj < R and s_at < K:
+                            for ee in T.vectorized(8):
+                                s_ck[ee] = pick(staged, s_comp_key, comp_key)[at_comp_key + jj * K + s_at + ee]
+                            for ee in T.unroll(8):
+                                kk = s_at + ee
+                                s_acc[0] += widen(s_ck[ee]) * x_y1[kk]
+                                s_acc[1] += widen(s_ck[ee]) * x_yq[kk]
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if jj < R and tx % RECORD_LANES == 0:
+                            for rr_ in T.unroll(2):
+                                s_w[rr_, jj] = s_acc[rr_]
+                    for ii in T.serial((count + RECORD_GROUPS - 1) // RECORD_GROUPS):
+                        jj = ii * RECORD_GROUPS + tx // RECORD_LANES
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if jj < count and s_at < K:
+                            for ee in T.vectorized(8):
+                                s_rk[ee] = pick(staged, s_record_key, record_key)[at_record_key + jj * K + s_at + ee]
+                            for ee in T.unroll(8):
+                                kk = s_at + ee
+                                s_acc[0] += k[kk] * widen(s_rk[ee])
+                                s_acc[1] += q[kk] * widen(s_rk[ee])
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if jj < count and tx % RECORD_LANES == 0:
+                            rG = record_decay[record_decay_at + jj]
+                            s_w[0, R + jj] = s_acc[0] * T.exp2(G1 - rG)
+                            s_w[1, R + jj] = s_acc[1] * T.exp2(G1 - rG)
+
+                    T.sync_threads()
+                    if FRAGMENT:
+                        # Payload, fragment order: its bytes are operands of the integer product as they lie in memory.
+                        s_a = T.alloc_local((16,), "int8")
+                        s_b = T.alloc_local((8 * DIGIT_ROWS // 8,), "int8")
+                        s_c = T.alloc_local((TILES * DIGIT_ROWS // 2,), "int32")
+                        lane = tx % 32
+                        for ww_ in T.unroll((BLOCKS + WARPS - 1) // WARPS):
+                            s_block = ww_ * WARPS + tx // 32
+                            if s_block < BLOCKS:
+                                for ee in T.unroll(TILES * DIGIT_ROWS // 2):
+                                    s_c[ee] = 0
+                                for ii in T.unroll(K // 32):
+                                    # Columns beyond the digits hold anything: their sums are dropped below.
+                                    for jj in T.unroll(DIGIT_ROWS // 8):
+                                        for ee in T.vectorized(8):
+                                            s_b[8 * jj + ee] = s_digits[8 * jj + lane // 4, K // 4 * (lane % 4) + 8 * ii + ee]
+                                    for mm_ in T.unroll(TILES):
+                                        for ee in T.vectorized(16):
+                                            s_a[ee] = pick(staged, s_payload, payload)[at_payload + ((s_block * TILES + mm_) * (K // 32) + ii) * 512 + lane * 16 + ee]
+                                        for jj in T.unroll(DIGIT_ROWS // 8):
+                                            T.ptx_mma(
+                                                "int32", "m16n8k32", "row", "col", "int8", "int8", "int32", s_a.data, 0, s_b.data, 8 * jj, s_c.data, (jj * TILES + mm_) * 4, T.bool(
+                                                    False
+                                                )
+                                            )
+                                s_digit = T.if_then_else(
+                                    lane % 4 == 0, 65536.0, T.if_then_else(
+                                        lane % 4 == 1, 256.0, T.if_then_else(
+                                            lane % 4 == 2, 1.0, 0.0
+                                        )
+                                    )
+                                )
+                                for rr_ in T.unroll(2):
+                                    s_unit = T.alloc_var("float32")
+                                    s_unit = s_digit * (s_peak[rr_] * (1.0 / 4177919.0))
+                                    for mm_ in T.unroll(TILES):
+                                        for hh in T.unroll(2):
+                                            s_sum = T.alloc_var("float32")
+                                            s_sum = T.Cast("float32", s_c[(rr_ // 2 * TILES + mm_) * 4 + 2 * hh + rr_ % 2]) * s_unit
+                                            s_sum += T.shfl_xor(s_sum, 1)
+                                            s_sum += T.shfl_xor(s_sum, 2)
+                                            # Of the four lanes that now have the sum, one owns the value channel.
+                                            if lane % 4 == (2 * mm_ + hh) % 4:
+                                                s_y[rr_, 16 * TILES * s_block + 2 * TILES * (lane // 4) + 2 * mm_ + hh] = s_sum
+                    else:
+                        # Payload, plain order: a group of lanes shares a value channel, each lane a run of its keys.
+                        s_at = tx % CHUNK_LANES * CHUNK
+                        s_z = T.alloc_local((CHUNK,), "int8")
+                        s_x = T.alloc_local((2 * CHUNK,), "float32")
+                        for ee in T.unroll(CHUNK):
+                            if s_at < K:
+                                s_x[0 * CHUNK + ee] = x_y1[s_at + ee] * key_scale[key_scale_at + s_at + ee]
+                                s_x[1 * CHUNK + ee] = x_yq[s_at + ee] * key_scale[key_scale_at + s_at + ee]
+                        for ii in T.unroll((V + CHUNK_ROWS - 1) // CHUNK_ROWS):
+                            vv = ii * CHUNK_ROWS + tx // CHUNK_LANES
+                            for rr_ in T.unroll(2):
+                                s_acc[rr_] = 0.0
+                            if s_at < K and vv < V:
+                                for ee in T.vectorized(CHUNK):
+                                    s_z[ee] = pick(staged, s_payload, payload)[at_payload + vv * K + s_at + ee]
+                                for ee in T.unroll(CHUNK):
+                                    for rr_ in T.unroll(2):
+                                        s_acc[rr_] += T.Cast("float32", s_z[ee]) * s_x[rr_ * CHUNK + ee]
+                            for rr_ in T.unroll(2):
+                                for mm_ in T.unroll(CHUNK_LANES.bit_length() - 1):
+                                    s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                            if tx % CHUNK_LANES == 0 and vv < V:
+                                for rr_ in T.unroll(2):
+                                    s_y[rr_, vv] = s_acc[rr_]
+                    T.sync_threads()
+                    # Corrections (unrounded here, rounded in the records), output and the token's records.
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            y1 = T.alloc_var("float32")
+                            y1 = s_y[0, vv] * own_value_scale[ii]
+                            yq = T.alloc_var("float32")
+                            yq = s_y[1, vv] * own_value_scale[ii]
+                            for jj in T.unroll(R):
+                                s_u = widen(pick(staged, s_comp_u, comp_u)[at_comp_u + jj * V + vv])
+                                y1 += s_w[0, jj] * s_u
+                                yq += s_w[1, jj] * s_u
+                            for jj in T.unroll(count, unroll_factor=4):
+                                s_u = widen(
+                                    pick(staged, s_record_u, record_u)[at_record_u + jj * V + vv]
+                                )
+                                y1 += s_w[0, R + jj] * s_u
+                                yq += s_w[1, R + jj] * s_u
+                            v = T.alloc_var("float32")
+                            v = widen(own_v[ii])
+                            u1 = T.alloc_var("float32")
+                            u1 = beta * (v - y1)
+                            out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
+                                yq + p_q_1 * u1, "bfloat16"
+                            )
+                            record_u[record_u_at + (count) * V + vv] = narrow(u1, "float16")
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            # The group's value heads share the key: its first head writes it.
+                            if fused:
+                                s_fresh[0 * K + kk] = narrow(k[kk], "float16")
+                            if head % (HV // H) == 0:
+                                record_key[record_key_at + (count) * K + kk] = narrow(
+                                    k[kk], "float16"
+                                )
+                    if tx == 0:
+                        record_decay[record_decay_at + count] = G1
+                        cursor[cursor_at] = count + 1
+                if fused:
+                    if own_phase + count + 1 >= P:
+                        # The records are complete; the arrays of the step are free.
+                        T.sync_threads()
+                        count = count + 1
+                        m_words = T.view(s_payload, (K * V // 4,), "uint32")
+                        lane = tx % 32
+                        warp = tx // 32
+                        gg = lane // 4
+                        tt = lane % 4
+                        m_state = T.alloc_local((tiles * K // 4,), "uint32")
+                        m_run = T.alloc_local((16,), "uint32")
+                        m_four = T.alloc_local((8,), "uint32")
+                        m_units = T.alloc_local((4,), "uint32")  # of the lane's value channels, each twice
+                        m_codes = T.alloc_local((32,), "int8")
+                        m_code_words = T.view(m_codes, (8,), "uint32")
+                        m_x = T.alloc_local((4,), "uint32")
+                        m_x_in = T.alloc_local((8,), "float16")
+                        m_x_words = T.view(m_x_in, (4,), "uint32")
+                        m_sums = T.alloc_local((8,), "float32")
+                        m_y = T.alloc_local((KEYS * RANK,), "float32")
+                        m_best = T.alloc_local((5,), "uint32")
+                        m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                        # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
+                        # only a given state's tile lives apart, and a barrier stands between.
+                        m_scratch = T.alloc_shared(
+                            (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
+                        )
+                        m_pairs = T.view(
+                            m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
+                        )
+                        m_q = T.alloc_shared((RANK * (K + 32),), "float16")
+                        m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                        m_keys = T.alloc_shared((K + 32,), "float16")
+                        m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                        m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
+                        m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
+                        rounds = T.alloc_var("int32")
+                        # Registers are scarce: addresses are computed anew, here and before the stores.
+                        slot = again(slot)
+                        payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+                        T.assume(payload_at % 16 == 0)
+                        key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+                        T.assume(key_scale_at % 4 == 0)
+                        value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+                        T.assume(value_scale_at % 4 == 0)
+                        comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+                        T.assume(comp_key_at % 8 == 0)
+                        comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+                        T.assume(comp_u_at % 8 == 0)
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
+                        m_start = T.alloc_local((KEYS,), "float32")  # what decay leaves of the stored state, by key
+                        m_payload = T.alloc_local((KEYS,), "float32")  # the same with the payload's key scale
+                        m_G = T.alloc_local((KEYS,), "float32")
+                        m_rows = T.alloc_local((KEYS * 32,), "float16")
+                        m_row_words = T.view(m_rows, (KEYS * 16,), "uint32")
+                        m_u = T.alloc_local((32,), "float16")
+                        m_u_words = T.view(m_u, (16,), "uint32")
+                        m_b = T.alloc_local((4,), "float32")
+                        m_top = T.alloc_local((4,), "float32")  # largest payload row, value scale, key and correction
+                        m_high = T.alloc_local((2,), "uint32")  # largest magnitudes among keys and corrections, in pairs
+                        m_decays = T.alloc_local((1,), "float32")  # of a group's records
+                        m_total = R + count
+                        # All loads before the first use.
+                        for ee in T.vectorized(4):
+                            m_b[ee] = value_scale[value_scale_at + 32 * warp + 4 * gg + ee]
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            m_G[ii] = 0.0
+                            if kk < K and count > 0:
+                                m_G[ii] = record_decay[record_decay_at + count - 1]
+                            m_payload[ii] = 1.0
+                            if kk < K:
+                                m_payload[ii] = key_scale[key_scale_at + kk]
+                        # The old corrections, value channels 8 tt + 0..7 of compensator gg: where the fit starts.
+                        for ee in T.unroll(4):
+                            m_x_words[ee] = T.uint32(0)
+                        if gg < R:
+                            for ee in T.vectorized(8):
+                                m_x_in[ee] = comp_u[comp_u_at + gg * V + 32 * warp + 8 * tt + ee]
+                        m_decays[0] = 0.0
+                        if 0 + lane >= R and 0 + lane < m_total:
+                            m_decays[0] = record_decay[record_decay_at + (T.if_then_else((0 + lane) < R + 1, count - 1 + (0 + lane) - R, (0 + lane) - R - 1))]
+                        for ee in T.unroll(2):
+                            m_high[ee] = T.uint32(0)
+                        for zz in T.unroll(GROUPS):
+                            # The last group first: the first one stays in registers.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                for jj in T.unroll(CAPACITY):
+                                    m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
+                                    if kk < K:
+                                        if 32 * (GROUPS - 1 - zz) + jj < R:
+                                            m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * (GROUPS - 1 - zz) + jj) * K + kk]
+                                        # Of the token itself: another head's block may still be writing it.
+                                        if 32 * (GROUPS - 1 - zz) + jj >= R and 32 * (GROUPS - 1 - zz) + jj < R + 1:
+                                            m_rows[32 * ii + jj] = s_fresh[(32 * (GROUPS - 1 - zz) + jj - R) * K + kk]
+                                        if 32 * (GROUPS - 1 - zz) + jj >= R + 1 and 32 * (GROUPS - 1 - zz) + jj < m_total:
+                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj - R - 1) * K + kk]
+                            for cc in T.unroll(2):
+                                for rr in T.unroll(4):
+                                    for ee in T.unroll(4):
+                                        m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
+                                    if 16 * cc + rr // 2 * 8 < CAPACITY:
+                                        m_number = 32 * (GROUPS - 1 - zz) + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
+                                        if m_number < R:
+                                            for ee in T.vectorized(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
+                                        if m_number >= R and m_number < m_total:
+                                            for ee in T.vectorized(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < R + 1, count - 1 + m_number - R, m_number - R - 1)) * V + 32 * warp + 4 * gg + ee]
+                            for ee in T.unroll(KEYS * CAPACITY // 2):
+                                m_high[0] = h2(
+                                    "max", m_high[0], h2(
+                                        "abs", m_row_words[16 * (ee // (CAPACITY // 2)) + ee % (CAPACITY // 2)]
+                                    )
+                                )
+                            for ee in T.unroll(16):
+                                m_high[1] = h2("max", m_high[1], h2("abs", m_u_words[ee]))
+                        m_best[4] = T.uint32(0)
+                        if R > 0:
+                            if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
+                                m_best[4] = T.uint32(1) << T.Cast("uint32", gg)
+                        m_top[0] = 0.0
+                        m_top[1] = T.max(T.max(m_b[0], m_b[1]), T.max(m_b[2], m_b[3]))
+                        for ii in T.unroll(KEYS):
+                            m_start[ii] = 0.0
+                            if ii * threads + tx < K:
+                                m_start[ii] = T.exp2(m_G[ii])
+                                m_payload[ii] = m_payload[ii] * m_start[ii]
+                                m_top[0] = T.max(m_top[0], m_payload[ii])
+                        for ee in T.unroll(2):
+                            m_top[2 + ee] = T.max(
+                                h2_float("low", m_high[ee]), h2_float("high", m_high[ee])
+                            )
+                        for ee in T.unroll(4):
+                            # Positive floats compare as integers do.
+                            m_best[ee] = T.call_extern(
+                                "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
+                                    m_top[ee], "uint32"
+                                )
+                            )
+                        m_best[4] = T.call_extern(
+                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[4]
+                        )
+                        if lane == 0:
+                            for ee in T.unroll(5):
+                                m_bests[ee, warp] = m_best[ee]
+                        T.sync_threads()
+                        for ee in T.unroll(4):
+                            m_top[ee] = 0.0
+                            for ww_ in T.unroll(WARPS):
+                                m_top[ee] = T.max(
+                                    m_top[ee], T.reinterpret(m_bests[ee, ww_], "float32")
+                                )
+                        m_best[4] = T.uint32(0)
+                        for ww_ in T.unroll(WARPS):
+                            m_best[4] = m_best[4] | m_bests[4, ww_]
+                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift below
+                        # 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value channels stay normal numbers.
+                        m_lift = T.alloc_var("int32")
+                        m_down = T.alloc_var("int32")
+                        m_bound = T.alloc_var("float32")
+                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3]
+                        m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
+                        m_down = binary_exponent(m_top[0]) + 9
+                        m_shift = T.min(
+                            9 - binary_exponent(m_bound), 15 + m_lift - binary_exponent(m_top[2])
+                        )
+                        m_shift = T.max(T.min(m_shift >> 1, 60), -60)
+                        if R > 0:
+                            # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
+                            rounds = COLD_ROUNDS
+                            if m_best[4] != T.uint32(0):
+                                rounds = WARM_ROUNDS
+                            if gg < R:
+                                if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                                    for ee in T.unroll(8):
+                                        m_x_in[ee] = T.Cast(
+                                            "float16", start_sign(32 * warp + 8 * tt + ee, gg)
+                                        )
+                            for ee in T.unroll(2):
+                                # Value channels of a tile's rows 2 tt and 2 tt + 1, then of the rows 8 below.
+                                m_x[2 * ee] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x5410)
+                                m_x[2 * ee + 1] = byte_permute(
+                                    m_x_words[ee], m_x_words[2 + ee], 0x7632
+                                )
+                        m_a = T.alloc_local((16,), "uint32")
+                        for ee in T.unroll(4):
+                            m_units[ee] = h2(
+                                "pack", m_b[ee] * two_to(2 * m_shift + m_down), m_b[ee] * two_to(
+                                    2 * m_shift + m_down
+                                )
+                            )
+                        for zz in T.unroll(GROUPS):
+                            if zz == 0 or 32 * zz < m_total:
+                                if zz > 0:
+                                    T.sync_threads()
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        for jj in T.unroll(CAPACITY):
+                                            m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
+                                            if kk < K:
+                                                if 32 * zz + jj < R:
+                                                    m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * zz + jj) * K + kk]
+                                                # Of the token itself: another head's block may still be writing it.
+                                                if 32 * zz + jj >= R and 32 * zz + jj < R + 1:
+                                                    m_rows[32 * ii + jj] = s_fresh[(32 * zz + jj - R) * K + kk]
+                                                if 32 * zz + jj >= R + 1 and 32 * zz + jj < m_total:
+                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj - R - 1) * K + kk]
+                                    for cc in T.unroll(2):
+                                        for rr in T.unroll(4):
+                                            for ee in T.unroll(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
+                                            if 16 * cc + rr // 2 * 8 < CAPACITY:
+                                                m_number = 32 * zz + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
+                                                if m_number < R:
+                                                    for ee in T.vectorized(4):
+                                                        m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
+                                                if m_number >= R and m_number < m_total:
+                                                    for ee in T.vectorized(4):
+                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < R + 1, count - 1 + m_number - R, m_number - R - 1)) * V + 32 * warp + 4 * gg + ee]
+                                    m_decays[0] = 0.0
+                                    if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                        m_decays[0] = record_decay[record_decay_at + (T.if_then_else((32 * zz + lane) < R + 1, count - 1 + (32 * zz + lane) - R, (32 * zz + lane) - R - 1))]
+                                m_unit = two_to(2 * m_shift - m_lift)
+                                m_pair = T.alloc_local((2,), "float32")
+                                # Weights of the group's records, a lane each.
+                                m_weights = T.alloc_shared((WARPS, 32), "float32", scope="shared")
+                                m_weight = T.alloc_local((8,), "float32")
+                                m_weight[0] = 0.0
+                                if 32 * zz + lane < R:
+                                    m_weight[0] = m_start[0] * m_unit
+                                if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                    m_weight[0] = 1.0 * T.exp2(m_G[0] - m_decays[0]) * m_unit
+                                if zz > 0:
+                                    T.sync_warp()
+                                m_weights[warp, lane] = m_weight[0]
+                                T.sync_warp()
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for cc in T.unroll(CAPACITY // 8):
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(4):
+                                                    m_weight[4 * hh + ee] = m_weights[warp, 8 * cc + 4 * hh + ee]
+                                            for pp in T.unroll(4):
+                                                for hh in T.unroll(2):
+                                                    m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                    "pack", m_pair[0], m_pair[1]
+                                                )
+                                        if zz == 0:
+                                            m_keys[key_place(kk, K)] = T.Cast(
+                                                "float16", m_payload[ii] * two_to(-m_down)
+                                            )
+                                m_lifts = T.alloc_var("uint32")
+                                m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
+                                for cc in T.unroll(2):
+                                    for mm_ in T.unroll(2):
+                                        for rr in T.unroll(2):
+                                            # Pairs of records, side by side for each value channel.
+                                            m_a[8 * cc + 4 * mm_ + 2 * rr] = h2(
+                                                "mul", byte_permute(m_u_words[8 * cc + 4 * rr + mm_], m_u_words[8 * cc + 4 * rr + 2 + mm_], 0x5410), m_lifts
+                                            )
+                                            m_a[8 * cc + 4 * mm_ + 2 * rr + 1] = h2(
+                                                "mul", byte_permute(m_u_words[8 * cc + 4 * rr + mm_], m_u_words[8 * cc + 4 * rr + 2 + mm_], 0x7632), m_lifts
+                                            )
+                                T.sync_threads()
+                                for xx in T.unroll(BLOCK):
+                                    if zz == 0:
+                                        for mm_ in T.unroll(2):
+                                            for ee in T.vectorized(16):
+                                                m_codes[16 * mm_ + ee] = s_payload[0 + ((2 * warp + mm_) * BLOCK + xx) * 512 + lane * 16 + ee]
+                                        for ee in T.vectorized(8):
+                                            m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                                        for mm_ in T.unroll(2):
+                                            for rr in T.unroll(4):
+                                                for ee in T.unroll(2):
+                                                    # A code c as 1024 + (c + 128), then less 1152: no conversion.
+                                                    m_run[8 * mm_ + (2 * (rr // 2) + ee) * 2 + rr % 2] = h2(
+                                                        "mul",
+                                                        h2(
+                                                            "mul",
+                                                            h2("sub", T.call_extern("uint32", "__byte_perm", m_code_words[4 * mm_ + rr] ^ T.uint32(0x80808080), T.uint32(0x64646464), T.uint32(0x5150) + T.uint32(0x0202) * T.Cast("uint32", ee)), T.uint32(0x64806480)),
+                                                            m_x_words[2 * (rr // 2) + ee],
+                                                        ),
+                                                        m_units[2 * mm_ + rr % 2],
+                                                    )
+                                    else:
+                                        for ee in T.unroll(8):
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for cc in T.unroll(2):
+                                        if 16 * cc < CAPACITY:
+                                            # Half of a product where no more than 8 rows can follow. Rows that do not exist are zeros.
+                                            for hh in T.unroll(2):
+                                                if 16 * cc + 8 * hh < CAPACITY:
+                                                    for ee in T.vectorized(4):
+                                                        m_four[4 * hh + ee] = m_pairs[(8 * cc + 4 * hh + tt) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                            for ee in T.unroll(4):
+                                                for mm_ in T.unroll(2):
+                                                    if 16 * cc + 8 < CAPACITY:
+                                                        h2_into(
+                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[ee], m_four[4 + ee]
+                                                        )
+                                                    else:
+                                                        h2_into(
+                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[ee]
+                                                        )
+                                    for ee in T.unroll(8):
+                                        m_state[8 * xx + ee] = m_run[ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                        m_lower = T.alloc_local((RANK * RANK,), "float32")
+                        m_unit_of = T.alloc_local((RANK,), "float32")
+                        m_product = T.alloc_local((4,), "float32")
+                        m_eight = T.alloc_local((8,), "float32")
+                        m_columns = T.alloc_local((COLUMNS,), "uint32")
+                        for ee in T.unroll(RANK * RANK):
+                            m_lower[ee] = 0.0
+                        if R > 0:
+                            m_share = T.min(6 - m_shift, 15)
+                            for round_ in T.serial(rounds):
+                                # The scratch rows still serve what came before.
+                                T.sync_threads()
+                                for xx in T.unroll(BLOCK):
+                                    for ee in T.unroll(8):
+                                        m_run[ee] = m_state[8 * xx + ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for pp in T.unroll(2):
+                                        for ee in T.unroll(4):
+                                            m_product[ee] = 0.0
+                                        for mm_ in T.unroll(2):
+                                            # Words transposed: value channels become the summed axis.
+                                            for ee in T.unroll(4):
+                                                m_four[ee] = h2(
+                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                )
+                                            h2_into(
+                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                            )
+                                        if 2 * tt < R:
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(2):
+                                                    m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                                T.sync_threads()
+                                # Y, of the thread's own keys.
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
+                                            for ww_ in T.unroll(WARPS - 1):
+                                                m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                T.sync_threads()
+                                # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
+                                for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
+                                    m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
+                                    m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
+                                    if ii * WARPS + warp < ENTRIES:
+                                        m_dot = T.alloc_var("float32")
+                                        m_dot = 0.0
+                                        for jj in T.unroll(BLOCK):
+                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                        m_dot = T.warp_reduce_sum(m_dot)
+                                        if lane == 0:
+                                            m_gram[m_row * R + m_column] = m_dot
+                                T.sync_threads()
+                                # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
+                                # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
+                                for jj in T.unroll(R):
+                                    m_unit_of[jj] = T.if_then_else(
+                                        m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
+                                    )
+                                for jj in T.unroll(R):
+                                    m_pivot = T.alloc_var("float32")
+                                    m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
+                                    for mm_ in T.unroll(jj):
+                                        m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
+                                    m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
+                                    for ii in T.unroll(R - 1 - jj):
+                                        m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
+                                        for mm_ in T.unroll(jj):
+                                            m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
+                                        m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                            for mm_ in T.unroll(jj):
+                                                m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                        for jj in T.unroll(R):
+                                            # As it will be stored: what is subtracted is what a read adds.
+                                            m_y[ii * R + jj] = kept(
+                                                m_y[ii * R + jj] * two_to(m_share)
+                                            )
+                                            m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                                "float16", m_y[ii * R + jj] * two_to(-m_share)
+                                            )
+                                        for jj in T.unroll((R + 1) // 2):
+                                            m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                                "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
+                                                    -m_share
+                                                )
+                                            )
+                                T.sync_threads()
+                                for ee in T.unroll(8):
+                                    m_sums[ee] = 0.0
+                                for xx in T.unroll(BLOCK):
+                                    for ee in T.unroll(8):
+                                        m_run[ee] = m_state[8 * xx + ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(8):
+                                        m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                                    for hh in T.unroll(2):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
+                                            )
+                                for ee in T.unroll(8):
+                                    if 2 * tt + ee % 2 >= R:
+                                        m_sums[ee] = 0.0
+                                for ee in T.unroll(4):
+                                    m_x[ee] = h2(
+                                        "transposed", h2("pack", m_sums[2 * ee], m_sums[2 * ee + 1])
+                                    )
+                            slot = again(slot)
+                            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+                            T.assume(payload_at % 16 == 0)
+                            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+                            T.assume(key_scale_at % 4 == 0)
+                            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+                            T.assume(value_scale_at % 4 == 0)
+                            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+                            T.assume(comp_key_at % 8 == 0)
+                            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+                            T.assume(comp_u_at % 8 == 0)
+                            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                            T.assume(record_decay_at % 4 == 0)
+                            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                            T.assume(record_key_at % 8 == 0)
+                            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                            T.assume(record_u_at % 8 == 0)
+                            cursor_at = slot * cursor_slot * 4 + head
+                            phase_at = slot * phase_slot * 4 + head
+                            # Compensators as they are stored, and as what is taken from the state.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K:
+                                    for jj in T.unroll(R):
+                                        comp_key[comp_key_at + jj * K + kk] = T.Cast(
+                                            "float16", m_y[ii * R + jj]
+                                        )
+                            for ee in T.unroll(8):
+                                m_sums[ee] = kept(m_sums[ee] * two_to(-2 * m_shift - m_share))
+                            for cc in T.unroll(2):
+                                for ee in T.unroll(4):
+                                    m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
+                                if 2 * tt + cc < R:
+                                    for ee in T.vectorized(4):
+                                        comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
+                            for ee in T.unroll(4):
+                                m_x[ee] = h2(
+                                    "pack", m_sums[2 * ee] * -two_to(2 * m_shift + m_share), m_sums[2 * ee + 1] * -two_to(
+                                        2 * m_shift + m_share
+                                    )
+                                )
+                        else:
+                            # The scratch rows still serve what came before.
+                            T.sync_threads()
+                        # The residual, and sums of its magnitudes over the lane's value channels.
+                        for ee in T.unroll(COLUMNS):
+                            m_columns[ee] = T.uint32(0)
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            if R > 0:
+                                for ee in T.vectorized(4):
+                                    m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                for ee in T.unroll(4):
+                                    for mm_ in T.unroll(2):
+                                        h2_into(
+                                            "update8", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee]
+                                        )
+                                for ee in T.unroll(8):
+                                    m_state[8 * xx + ee] = m_run[ee]
+                                if tiles == 2:
+                                    for ee in T.unroll(8):
+                                        m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                                else:
+                                    for hh in T.unroll(2):
+                                        for ee in T.vectorized(4):
+                                            m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                            for ee in T.unroll(4):
+                                m_columns[4 * xx + ee] = h2(
+                                    "add", h2("add", h2("abs", m_run[2 * ee]), h2("abs", m_run[2 * ee + 1])), h2(
+                                        "add", h2("abs", m_run[8 + 2 * ee]), h2(
+                                            "abs", m_run[8 + 2 * ee + 1]
+                                        )
+                                    )
+                                )
+                        # Over the lanes that hold the other value channels: each keeps the half of the sums that it owns.
+                        for mm_ in T.unroll(2):
+                            for ee in T.unroll(COLUMNS // 2):
+                                # Sizes of a loop must be constants: the second turn needs half of them.
+                                if ee < COLUMNS // (2 << mm_):
+                                    m_four[0] = T.if_then_else(
+                                        gg // (4 >> mm_) % 2 == 1, m_columns[ee + COLUMNS // (2 << mm_)], m_columns[ee]
+                                    )
+                                    m_four[1] = T.if_then_else(
+                                        gg // (4 >> mm_) % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // (2 << mm_)]
+                                    )
+                                    m_columns[ee] = h2(
+                                        "add", m_four[0], T.shfl_xor(m_four[1], 16 >> mm_)
+                                    )
+                        if COLUMNS >= 8:
+                            for ee in T.unroll(COLUMNS // 8):
+                                m_four[0] = T.if_then_else(
+                                    gg % 2 == 1, m_columns[ee + COLUMNS // 8], m_columns[ee]
+                                )
+                                m_four[1] = T.if_then_else(
+                                    gg % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // 8]
+                                )
+                                m_columns[ee] = h2("add", m_four[0], T.shfl_xor(m_four[1], 4))
+                                if gg * (COLUMNS // 8) + ee < K // 8:
+                                    m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee)] = h2_float(
+                                        "low", m_columns[ee]
+                                    )
+                                    m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee) + 1] = h2_float(
+                                        "high", m_columns[ee]
+                                    )
+                        else:
+                            m_columns[0] = h2("add", m_columns[0], T.shfl_xor(m_columns[0], 4))
+                            if gg % 2 == 0:
+                                m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg] = h2_float(
+                                    "low", m_columns[0]
+                                )
+                                m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg + 1] = h2_float(
+                                    "high", m_columns[0]
+                                )
+                        T.sync_threads()
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                                m_mean = T.alloc_var("float32")
+                                m_mean = 0.0
+                                for ww_ in T.unroll(WARPS):
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                m_mean = T.Cast(
+                                    "float32", T.Cast(
+                                        "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
+                                    )
+                                )
+                                key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
+                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                        T.sync_threads()
+                        # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
+                        for ee in T.unroll(4):
+                            m_units[ee] = T.uint32(0)
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for ee in T.vectorized(8):
+                                m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                            for ee in T.unroll(4):
+                                for rr in T.unroll(4):
+                                    m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(
+                                        "mul", m_run[8 * (rr // 2) + 2 * ee + rr % 2], m_x_words[ee]
+                                    )
+                                    m_units[rr] = h2(
+                                        "max", m_units[rr], h2(
+                                            "abs", m_run[8 * (rr // 2) + 2 * ee + rr % 2]
+                                        )
+                                    )
+                            for ee in T.unroll(8):
+                                m_state[8 * xx + ee] = m_run[ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                        for rr in T.unroll(2):
+                            m_four[rr] = h2(
+                                "max", byte_permute(m_units[2 * rr], m_units[2 * rr + 1], 0x5410), byte_permute(
+                                    m_units[2 * rr], m_units[2 * rr + 1], 0x7632
+                                )
+                            )
+                            m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 1))
+                            m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 2))
+                            m_product[2 * rr] = h2_float("low", m_four[rr])
+                            m_product[2 * rr + 1] = h2_float("high", m_four[rr])
+                        for rr in T.unroll(4):
+                            m_eight[rr] = 127.0 * T.fast_rcp(T.max(m_product[rr], 127.0 / 65504.0))
+                            m_units[rr] = h2("pack", m_eight[rr], m_eight[rr])
+                            m_eight[rr] = T.if_then_else(
+                                m_product[rr] > 0.0, two_to(-m_shift - 5) * T.fast_rcp(h2_float("low", m_units[rr])), 0.0
+                            )
+                        if tt == 0:
+                            for ee in T.vectorized(4):
+                                value_scale[value_scale_at + 32 * warp + 4 * gg + ee] = m_eight[ee]
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for mm_ in T.unroll(2):
+                                for rr in T.unroll(4):
+                                    for ee in T.unroll(2):
+                                        m_four[ee] = h2(
+                                            "fma", m_run[8 * mm_ + (2 * (rr // 2) + ee) * 2 + rr % 2], m_units[2 * mm_ + rr % 2], T.uint32(
+                                                0x66006600
+                                            )
+                                        )
+                                    m_code_words[rr] = byte_permute(m_four[0], m_four[1], 0x6420)
+                                for ee in T.vectorized(16):
+                                    payload[payload_at + ((2 * warp + mm_) * BLOCK + xx) * 512 + lane * 16 + ee] = m_codes[ee]
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
     return step
 
 
@@ -670,21 +1989,34 @@ def _slices(K, V, P, R, threads):
     return next((s for s in fits if _shared_bytes(K, V, P, R, threads, s) <= 166912), fits[-1])
 
 
-def config_flush(K, V, H, HV, P, R, D=0):
-    """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
+def _config_slices(K, V, P, R):
+    """Tuning arguments of a kernel that holds the state as FP32 in shared memory."""
     slices = _slices(K, V, P, R, 256)
     resident = 167936 // (_shared_bytes(K, V, P, R, 256, slices) + 1024)
-    min_blocks = max(1, min(2, resident))
-    return {"threads": 256, "slices": slices, "min_blocks": min_blocks, "blocks": min_blocks * 108}
+    return {"threads": 256, "slices": slices, "min_blocks": max(1, min(2, resident))}
 
 
-def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264):
+def config_flush(K, V, H, HV, P, R, D=0):
+    """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
+    if by_words(K, V, P, R):
+        min_blocks = max(1, min(512 // V, 167936 // (_word_bytes(K, V, P, R) + 1024), 32))
+        return {"threads": V, "tiles": 2, "min_blocks": min_blocks, "blocks": min_blocks * 108}
+    config = _config_slices(K, V, P, R)
+    return {**config, "blocks": config["min_blocks"] * 108}
+
+
+def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264, tiles=0):
     """Close the window of every row whose phase and count have reached P; others are left alone.
 
-    threads: of a block, at least K and V / slices.
-    slices: parts of the value channels that are in shared memory one after the other.
+    threads: of a block; V where words are held, else at least K and V / slices.
+    slices: parts of the value channels that are in shared memory one after the other, as FP32.
+    min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     blocks: of a launch at most; each looks through its share of rows and value heads.
+    tiles: the state is held as words of two FP16 numbers, this many of a warp's two tiles in registers
+    and the rest in shared memory; 0: as FP32 in slices.
     """
+    if tiles:
+        return _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles)
     WARPS = threads // 32
     N = 1 * P  # records of a full window
     CHUNK = 16  # codes a thread decodes at once
@@ -738,11 +2070,11 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         status[0] = 1
                     elif tile_slot >= first_slot:
                         tile_count = T.alloc_var("int32")
-                        tile_count = cursor[tile_slot * (cursor_slot * 4) + (look % HV)]
+                        tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
                         if tile_count < 0 or tile_count > P:
                             status[1] = 1
                         else:
-                            if tile_count + phase[tile_slot * (phase_slot * 4) + (look % HV)] >= P:
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= P:
                                 s_due[tx] = look
                 T.sync_threads()
                 for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
@@ -754,30 +2086,24 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         key_head = head // (HV // H)
                         slot = T.alloc_var("int64")
                         slot = T.Cast("int64", slots[row * slots_row])
-                        payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+                        payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
                         T.assume(payload_at % 16 == 0)
-                        key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+                        key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
                         T.assume(key_scale_at % 4 == 0)
-                        value_scale_at = slot * (value_scale_slot * 4) + head * (
-                            value_scale_head * 4
-                        )
+                        value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
                         T.assume(value_scale_at % 4 == 0)
-                        comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+                        comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
                         T.assume(comp_key_at % 8 == 0)
-                        comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+                        comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
                         T.assume(comp_u_at % 8 == 0)
-                        record_decay_at = slot * (record_decay_slot * 4) + head * (
-                            record_decay_head * 4
-                        )
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
                         T.assume(record_decay_at % 4 == 0)
-                        record_key_at = slot * (record_key_slot * 8) + key_head * (
-                            record_key_head * 8
-                        )
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
                         T.assume(record_key_at % 8 == 0)
-                        record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
                         T.assume(record_u_at % 8 == 0)
-                        cursor_at = slot * (cursor_slot * 4) + head
-                        phase_at = slot * (phase_slot * 4) + head
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
                         count = T.alloc_var("int32")
                         count = cursor[cursor_at]
                         # The arrays below still serve the head before this one.
@@ -1181,24 +2507,797 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                             phase[phase_at] = 0
 
     return flush
+def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
+    """build_flush with the state as words of two FP16 numbers."""
+    WARPS = threads // 32  # each holds 32 value channels, as two tiles of 16
+    KEYS = -(-K // threads)  # key channels that a thread owns
+    N = 1 * P  # records of a full window
+    RANK = max(R, 1)
+    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
+    ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
+    PAIRED = RANK + RANK % 2
+    COLUMNS = power_of_two(K // 8)
+    ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
+
+    @T.prim_func
+    def flush(
+        payload: flat("payload", "int8"),
+        key_scale: flat("key_scale", "float32"),
+        value_scale: flat("value_scale", "float32"),
+        comp_key: flat("comp_key", "float16"),
+        comp_u: flat("comp_u", "float16"),
+        record_decay: flat("record_decay", "float32"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
+        key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
+        comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
+        record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
+        record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
+        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64,
+        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
+            T.annotate_min_blocks_per_sm(min_blocks)
+            T.import_source(HALVES)
+            tx = T.get_thread_binding()
+            # 64 bits: a product of rows, heads and turns
+            heads = T.alloc_var("int64")
+            stride = T.alloc_var("int64")
+            heads = T.Cast("int64", num_rows) * HV
+            stride = T.min(heads, blocks)
+            s_due = T.alloc_shared((threads,), "int64", scope="shared")
+            for turn in T.serial((heads - block + stride * threads - 1) // (stride * threads)):
+                # Each thread looks at one of the block's next heads; those that are due come in turn.
+                look = block + (turn * threads + tx) * stride
+                T.sync_threads()
+                s_due[tx] = -1
+                if look < heads:
+                    tile_slot = T.alloc_var("int64")
+                    tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
+                    if tile_slot >= num_slots:
+                        status[0] = 1
+                    elif tile_slot >= first_slot:
+                        tile_count = T.alloc_var("int32")
+                        tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
+                        if tile_count < 0 or tile_count > P:
+                            status[1] = 1
+                        else:
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= P:
+                                s_due[tx] = look
+                T.sync_threads()
+                for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
+                    bid = T.alloc_var("int64")
+                    bid = s_due[which]
+                    if bid >= 0:
+                        row = T.Cast("int64", bid // HV)
+                        head = bid % HV
+                        key_head = head // (HV // H)
+                        slot = T.alloc_var("int64")
+                        slot = T.Cast("int64", slots[row * slots_row])
+                        payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+                        T.assume(payload_at % 16 == 0)
+                        key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+                        T.assume(key_scale_at % 4 == 0)
+                        value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+                        T.assume(value_scale_at % 4 == 0)
+                        comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+                        T.assume(comp_key_at % 8 == 0)
+                        comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+                        T.assume(comp_u_at % 8 == 0)
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
+                        count = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        # The arrays below still serve the head before this one.
+                        T.sync_threads()
+                        m_words = T.alloc_shared((V * K // 4 if tiles == 1 else 16,), "uint32")
+                        lane = tx % 32
+                        warp = tx // 32
+                        gg = lane // 4
+                        tt = lane % 4
+                        m_state = T.alloc_local((tiles * K // 4,), "uint32")
+                        m_run = T.alloc_local((16,), "uint32")
+                        m_four = T.alloc_local((8,), "uint32")
+                        m_units = T.alloc_local((4,), "uint32")  # of the lane's value channels, each twice
+                        m_codes = T.alloc_local((32,), "int8")
+                        m_code_words = T.view(m_codes, (8,), "uint32")
+                        m_x = T.alloc_local((4,), "uint32")
+                        m_x_in = T.alloc_local((8,), "float16")
+                        m_x_words = T.view(m_x_in, (4,), "uint32")
+                        m_sums = T.alloc_local((8,), "float32")
+                        m_y = T.alloc_local((KEYS * RANK,), "float32")
+                        m_best = T.alloc_local((5,), "uint32")
+                        m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                        # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
+                        # only a given state's tile lives apart, and a barrier stands between.
+                        m_scratch = T.alloc_shared(
+                            (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
+                        )
+                        m_pairs = T.view(
+                            m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
+                        )
+                        m_q = T.alloc_shared((RANK * (K + 32),), "float16")
+                        m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                        m_keys = T.alloc_shared((K + 32,), "float16")
+                        m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                        m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
+                        m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
+                        rounds = T.alloc_var("int32")
+                        # Registers are scarce: addresses are computed anew, here and before the stores.
+                        slot = again(slot)
+                        payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+                        T.assume(payload_at % 16 == 0)
+                        key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+                        T.assume(key_scale_at % 4 == 0)
+                        value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+                        T.assume(value_scale_at % 4 == 0)
+                        comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+                        T.assume(comp_key_at % 8 == 0)
+                        comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+                        T.assume(comp_u_at % 8 == 0)
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
+                        m_start = T.alloc_local((KEYS,), "float32")  # what decay leaves of the stored state, by key
+                        m_payload = T.alloc_local((KEYS,), "float32")  # the same with the payload's key scale
+                        m_G = T.alloc_local((KEYS,), "float32")
+                        m_rows = T.alloc_local((KEYS * 32,), "float16")
+                        m_row_words = T.view(m_rows, (KEYS * 16,), "uint32")
+                        m_u = T.alloc_local((32,), "float16")
+                        m_u_words = T.view(m_u, (16,), "uint32")
+                        m_b = T.alloc_local((4,), "float32")
+                        m_top = T.alloc_local((4,), "float32")  # largest payload row, value scale, key and correction
+                        m_high = T.alloc_local((2,), "uint32")  # largest magnitudes among keys and corrections, in pairs
+                        m_decays = T.alloc_local((1,), "float32")  # of a group's records
+                        m_total = R + count
+                        # All loads before the first use.
+                        for ee in T.vectorized(4):
+                            m_b[ee] = value_scale[value_scale_at + 32 * warp + 4 * gg + ee]
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            m_G[ii] = 0.0
+                            if kk < K and count > 0:
+                                m_G[ii] = record_decay[record_decay_at + count - 1]
+                            m_payload[ii] = 1.0
+                            if kk < K:
+                                m_payload[ii] = key_scale[key_scale_at + kk]
+                        # The old corrections, value channels 8 tt + 0..7 of compensator gg: where the fit starts.
+                        for ee in T.unroll(4):
+                            m_x_words[ee] = T.uint32(0)
+                        if gg < R:
+                            for ee in T.vectorized(8):
+                                m_x_in[ee] = comp_u[comp_u_at + gg * V + 32 * warp + 8 * tt + ee]
+                        m_decays[0] = 0.0
+                        if 0 + lane >= R and 0 + lane < m_total:
+                            m_decays[0] = record_decay[record_decay_at + ((0 + lane) - R)]
+                        for ee in T.unroll(2):
+                            m_high[ee] = T.uint32(0)
+                        for zz in T.unroll(GROUPS):
+                            # The last group first: the first one stays in registers.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                for jj in T.unroll(CAPACITY):
+                                    m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
+                                    if kk < K:
+                                        if 32 * (GROUPS - 1 - zz) + jj < R:
+                                            m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * (GROUPS - 1 - zz) + jj) * K + kk]
+                                        if 32 * (GROUPS - 1 - zz) + jj >= R and 32 * (GROUPS - 1 - zz) + jj < m_total:
+                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj - R) * K + kk]
+                            for cc in T.unroll(2):
+                                for rr in T.unroll(4):
+                                    for ee in T.unroll(4):
+                                        m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
+                                    if 16 * cc + rr // 2 * 8 < CAPACITY:
+                                        m_number = 32 * (GROUPS - 1 - zz) + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
+                                        if m_number < R:
+                                            for ee in T.vectorized(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
+                                        if m_number >= R and m_number < m_total:
+                                            for ee in T.vectorized(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number - R) * V + 32 * warp + 4 * gg + ee]
+                            for ee in T.unroll(KEYS * CAPACITY // 2):
+                                m_high[0] = h2(
+                                    "max", m_high[0], h2(
+                                        "abs", m_row_words[16 * (ee // (CAPACITY // 2)) + ee % (CAPACITY // 2)]
+                                    )
+                                )
+                            for ee in T.unroll(16):
+                                m_high[1] = h2("max", m_high[1], h2("abs", m_u_words[ee]))
+                        m_best[4] = T.uint32(0)
+                        if R > 0:
+                            if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
+                                m_best[4] = T.uint32(1) << T.Cast("uint32", gg)
+                        m_top[0] = 0.0
+                        m_top[1] = T.max(T.max(m_b[0], m_b[1]), T.max(m_b[2], m_b[3]))
+                        for ii in T.unroll(KEYS):
+                            m_start[ii] = 0.0
+                            if ii * threads + tx < K:
+                                m_start[ii] = T.exp2(m_G[ii])
+                                m_payload[ii] = m_payload[ii] * m_start[ii]
+                                m_top[0] = T.max(m_top[0], m_payload[ii])
+                        for ee in T.unroll(2):
+                            m_top[2 + ee] = T.max(
+                                h2_float("low", m_high[ee]), h2_float("high", m_high[ee])
+                            )
+                        for ee in T.unroll(4):
+                            # Positive floats compare as integers do.
+                            m_best[ee] = T.call_extern(
+                                "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
+                                    m_top[ee], "uint32"
+                                )
+                            )
+                        m_best[4] = T.call_extern(
+                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[4]
+                        )
+                        if lane == 0:
+                            for ee in T.unroll(5):
+                                m_bests[ee, warp] = m_best[ee]
+                        T.sync_threads()
+                        for ee in T.unroll(4):
+                            m_top[ee] = 0.0
+                            for ww_ in T.unroll(WARPS):
+                                m_top[ee] = T.max(
+                                    m_top[ee], T.reinterpret(m_bests[ee, ww_], "float32")
+                                )
+                        m_best[4] = T.uint32(0)
+                        for ww_ in T.unroll(WARPS):
+                            m_best[4] = m_best[4] | m_bests[4, ww_]
+                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift below
+                        # 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value channels stay normal numbers.
+                        m_lift = T.alloc_var("int32")
+                        m_down = T.alloc_var("int32")
+                        m_bound = T.alloc_var("float32")
+                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3]
+                        m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
+                        m_down = binary_exponent(m_top[0]) + 9
+                        m_shift = T.min(
+                            9 - binary_exponent(m_bound), 15 + m_lift - binary_exponent(m_top[2])
+                        )
+                        m_shift = T.max(T.min(m_shift >> 1, 60), -60)
+                        if R > 0:
+                            # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
+                            rounds = COLD_ROUNDS
+                            if m_best[4] != T.uint32(0):
+                                rounds = WARM_ROUNDS
+                            if gg < R:
+                                if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                                    for ee in T.unroll(8):
+                                        m_x_in[ee] = T.Cast(
+                                            "float16", start_sign(32 * warp + 8 * tt + ee, gg)
+                                        )
+                            for ee in T.unroll(2):
+                                # Value channels of a tile's rows 2 tt and 2 tt + 1, then of the rows 8 below.
+                                m_x[2 * ee] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x5410)
+                                m_x[2 * ee + 1] = byte_permute(
+                                    m_x_words[ee], m_x_words[2 + ee], 0x7632
+                                )
+                        m_a = T.alloc_local((16,), "uint32")
+                        for ee in T.unroll(4):
+                            m_units[ee] = h2(
+                                "pack", m_b[ee] * two_to(2 * m_shift + m_down), m_b[ee] * two_to(
+                                    2 * m_shift + m_down
+                                )
+                            )
+                        for zz in T.unroll(GROUPS):
+                            if zz == 0 or 32 * zz < m_total:
+                                if zz > 0:
+                                    T.sync_threads()
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        for jj in T.unroll(CAPACITY):
+                                            m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
+                                            if kk < K:
+                                                if 32 * zz + jj < R:
+                                                    m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * zz + jj) * K + kk]
+                                                if 32 * zz + jj >= R and 32 * zz + jj < m_total:
+                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj - R) * K + kk]
+                                    for cc in T.unroll(2):
+                                        for rr in T.unroll(4):
+                                            for ee in T.unroll(4):
+                                                m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
+                                            if 16 * cc + rr // 2 * 8 < CAPACITY:
+                                                m_number = 32 * zz + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
+                                                if m_number < R:
+                                                    for ee in T.vectorized(4):
+                                                        m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
+                                                if m_number >= R and m_number < m_total:
+                                                    for ee in T.vectorized(4):
+                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number - R) * V + 32 * warp + 4 * gg + ee]
+                                    m_decays[0] = 0.0
+                                    if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                        m_decays[0] = record_decay[record_decay_at + ((32 * zz + lane) - R)]
+                                m_unit = two_to(2 * m_shift - m_lift)
+                                m_pair = T.alloc_local((2,), "float32")
+                                # Weights of the group's records, a lane each.
+                                m_weights = T.alloc_shared((WARPS, 32), "float32", scope="shared")
+                                m_weight = T.alloc_local((8,), "float32")
+                                m_weight[0] = 0.0
+                                if 32 * zz + lane < R:
+                                    m_weight[0] = m_start[0] * m_unit
+                                if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                    m_weight[0] = 1.0 * T.exp2(m_G[0] - m_decays[0]) * m_unit
+                                if zz > 0:
+                                    T.sync_warp()
+                                m_weights[warp, lane] = m_weight[0]
+                                T.sync_warp()
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for cc in T.unroll(CAPACITY // 8):
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(4):
+                                                    m_weight[4 * hh + ee] = m_weights[warp, 8 * cc + 4 * hh + ee]
+                                            for pp in T.unroll(4):
+                                                for hh in T.unroll(2):
+                                                    m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                    "pack", m_pair[0], m_pair[1]
+                                                )
+                                        if zz == 0:
+                                            m_keys[key_place(kk, K)] = T.Cast(
+                                                "float16", m_payload[ii] * two_to(-m_down)
+                                            )
+                                m_lifts = T.alloc_var("uint32")
+                                m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
+                                for cc in T.unroll(2):
+                                    for mm_ in T.unroll(2):
+                                        for rr in T.unroll(2):
+                                            # Pairs of records, side by side for each value channel.
+                                            m_a[8 * cc + 4 * mm_ + 2 * rr] = h2(
+                                                "mul", byte_permute(m_u_words[8 * cc + 4 * rr + mm_], m_u_words[8 * cc + 4 * rr + 2 + mm_], 0x5410), m_lifts
+                                            )
+                                            m_a[8 * cc + 4 * mm_ + 2 * rr + 1] = h2(
+                                                "mul", byte_permute(m_u_words[8 * cc + 4 * rr + mm_], m_u_words[8 * cc + 4 * rr + 2 + mm_], 0x7632), m_lifts
+                                            )
+                                T.sync_threads()
+                                for xx in T.unroll(BLOCK):
+                                    if zz == 0:
+                                        for mm_ in T.unroll(2):
+                                            for ee in T.vectorized(16):
+                                                m_codes[16 * mm_ + ee] = payload[payload_at + ((2 * warp + mm_) * BLOCK + xx) * 512 + lane * 16 + ee]
+                                        for ee in T.vectorized(8):
+                                            m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                                        for mm_ in T.unroll(2):
+                                            for rr in T.unroll(4):
+                                                for ee in T.unroll(2):
+                                                    # A code c as 1024 + (c + 128), then less 1152: no conversion.
+                                                    m_run[8 * mm_ + (2 * (rr // 2) + ee) * 2 + rr % 2] = h2(
+                                                        "mul",
+                                                        h2(
+                                                            "mul",
+                                                            h2("sub", T.call_extern("uint32", "__byte_perm", m_code_words[4 * mm_ + rr] ^ T.uint32(0x80808080), T.uint32(0x64646464), T.uint32(0x5150) + T.uint32(0x0202) * T.Cast("uint32", ee)), T.uint32(0x64806480)),
+                                                            m_x_words[2 * (rr // 2) + ee],
+                                                        ),
+                                                        m_units[2 * mm_ + rr % 2],
+                                                    )
+                                    else:
+                                        for ee in T.unroll(8):
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for cc in T.unroll(2):
+                                        if 16 * cc < CAPACITY:
+                                            # Half of a product where no more than 8 rows can follow. Rows that do not exist are zeros.
+                                            for hh in T.unroll(2):
+                                                if 16 * cc + 8 * hh < CAPACITY:
+                                                    for ee in T.vectorized(4):
+                                                        m_four[4 * hh + ee] = m_pairs[(8 * cc + 4 * hh + tt) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                            for ee in T.unroll(4):
+                                                for mm_ in T.unroll(2):
+                                                    if 16 * cc + 8 < CAPACITY:
+                                                        h2_into(
+                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[ee], m_four[4 + ee]
+                                                        )
+                                                    else:
+                                                        h2_into(
+                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[ee]
+                                                        )
+                                    for ee in T.unroll(8):
+                                        m_state[8 * xx + ee] = m_run[ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                        m_lower = T.alloc_local((RANK * RANK,), "float32")
+                        m_unit_of = T.alloc_local((RANK,), "float32")
+                        m_product = T.alloc_local((4,), "float32")
+                        m_eight = T.alloc_local((8,), "float32")
+                        m_columns = T.alloc_local((COLUMNS,), "uint32")
+                        for ee in T.unroll(RANK * RANK):
+                            m_lower[ee] = 0.0
+                        if R > 0:
+                            m_share = T.min(6 - m_shift, 15)
+                            for round_ in T.serial(rounds):
+                                # The scratch rows still serve what came before.
+                                T.sync_threads()
+                                for xx in T.unroll(BLOCK):
+                                    for ee in T.unroll(8):
+                                        m_run[ee] = m_state[8 * xx + ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for pp in T.unroll(2):
+                                        for ee in T.unroll(4):
+                                            m_product[ee] = 0.0
+                                        for mm_ in T.unroll(2):
+                                            # Words transposed: value channels become the summed axis.
+                                            for ee in T.unroll(4):
+                                                m_four[ee] = h2(
+                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                )
+                                            h2_into(
+                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                            )
+                                        if 2 * tt < R:
+                                            for hh in T.unroll(2):
+                                                for ee in T.vectorized(2):
+                                                    m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                                T.sync_threads()
+                                # Y, of the thread's own keys.
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
+                                            for ww_ in T.unroll(WARPS - 1):
+                                                m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                T.sync_threads()
+                                # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
+                                for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
+                                    m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
+                                    m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
+                                    if ii * WARPS + warp < ENTRIES:
+                                        m_dot = T.alloc_var("float32")
+                                        m_dot = 0.0
+                                        for jj in T.unroll(BLOCK):
+                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                        m_dot = T.warp_reduce_sum(m_dot)
+                                        if lane == 0:
+                                            m_gram[m_row * R + m_column] = m_dot
+                                T.sync_threads()
+                                # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
+                                # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
+                                for jj in T.unroll(R):
+                                    m_unit_of[jj] = T.if_then_else(
+                                        m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
+                                    )
+                                for jj in T.unroll(R):
+                                    m_pivot = T.alloc_var("float32")
+                                    m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
+                                    for mm_ in T.unroll(jj):
+                                        m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
+                                    m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
+                                    for ii in T.unroll(R - 1 - jj):
+                                        m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
+                                        for mm_ in T.unroll(jj):
+                                            m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
+                                        m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                                for ii in T.unroll(KEYS):
+                                    kk = ii * threads + tx
+                                    if kk < K:
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                            for mm_ in T.unroll(jj):
+                                                m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                        for jj in T.unroll(R):
+                                            # As it will be stored: what is subtracted is what a read adds.
+                                            m_y[ii * R + jj] = kept(
+                                                m_y[ii * R + jj] * two_to(m_share)
+                                            )
+                                            m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                                "float16", m_y[ii * R + jj] * two_to(-m_share)
+                                            )
+                                        for jj in T.unroll((R + 1) // 2):
+                                            m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                                "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
+                                                    -m_share
+                                                )
+                                            )
+                                T.sync_threads()
+                                for ee in T.unroll(8):
+                                    m_sums[ee] = 0.0
+                                for xx in T.unroll(BLOCK):
+                                    for ee in T.unroll(8):
+                                        m_run[ee] = m_state[8 * xx + ee]
+                                    if tiles == 2:
+                                        for ee in T.unroll(8):
+                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                    else:
+                                        for hh in T.unroll(2):
+                                            for ee in T.vectorized(4):
+                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(8):
+                                        m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                                    for hh in T.unroll(2):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
+                                            )
+                                for ee in T.unroll(8):
+                                    if 2 * tt + ee % 2 >= R:
+                                        m_sums[ee] = 0.0
+                                for ee in T.unroll(4):
+                                    m_x[ee] = h2(
+                                        "transposed", h2("pack", m_sums[2 * ee], m_sums[2 * ee + 1])
+                                    )
+                            slot = again(slot)
+                            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+                            T.assume(payload_at % 16 == 0)
+                            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+                            T.assume(key_scale_at % 4 == 0)
+                            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+                            T.assume(value_scale_at % 4 == 0)
+                            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+                            T.assume(comp_key_at % 8 == 0)
+                            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+                            T.assume(comp_u_at % 8 == 0)
+                            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                            T.assume(record_decay_at % 4 == 0)
+                            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                            T.assume(record_key_at % 8 == 0)
+                            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                            T.assume(record_u_at % 8 == 0)
+                            cursor_at = slot * cursor_slot * 4 + head
+                            phase_at = slot * phase_slot * 4 + head
+                            # Compensators as they are stored, and as what is taken from the state.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K:
+                                    for jj in T.unroll(R):
+                                        comp_key[comp_key_at + jj * K + kk] = T.Cast(
+                                            "float16", m_y[ii * R + jj]
+                                        )
+                            for ee in T.unroll(8):
+                                m_sums[ee] = kept(m_sums[ee] * two_to(-2 * m_shift - m_share))
+                            for cc in T.unroll(2):
+                                for ee in T.unroll(4):
+                                    m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
+                                if 2 * tt + cc < R:
+                                    for ee in T.vectorized(4):
+                                        comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
+                            for ee in T.unroll(4):
+                                m_x[ee] = h2(
+                                    "pack", m_sums[2 * ee] * -two_to(2 * m_shift + m_share), m_sums[2 * ee + 1] * -two_to(
+                                        2 * m_shift + m_share
+                                    )
+                                )
+                        else:
+                            # The scratch rows still serve what came before.
+                            T.sync_threads()
+                        # The residual, and sums of its magnitudes over the lane's value channels.
+                        for ee in T.unroll(COLUMNS):
+                            m_columns[ee] = T.uint32(0)
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            if R > 0:
+                                for ee in T.vectorized(4):
+                                    m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                for ee in T.unroll(4):
+                                    for mm_ in T.unroll(2):
+                                        h2_into(
+                                            "update8", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee]
+                                        )
+                                for ee in T.unroll(8):
+                                    m_state[8 * xx + ee] = m_run[ee]
+                                if tiles == 2:
+                                    for ee in T.unroll(8):
+                                        m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                                else:
+                                    for hh in T.unroll(2):
+                                        for ee in T.vectorized(4):
+                                            m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                            for ee in T.unroll(4):
+                                m_columns[4 * xx + ee] = h2(
+                                    "add", h2("add", h2("abs", m_run[2 * ee]), h2("abs", m_run[2 * ee + 1])), h2(
+                                        "add", h2("abs", m_run[8 + 2 * ee]), h2(
+                                            "abs", m_run[8 + 2 * ee + 1]
+                                        )
+                                    )
+                                )
+                        # Over the lanes that hold the other value channels: each keeps the half of the sums that it owns.
+                        for mm_ in T.unroll(2):
+                            for ee in T.unroll(COLUMNS // 2):
+                                # Sizes of a loop must be constants: the second turn needs half of them.
+                                if ee < COLUMNS // (2 << mm_):
+                                    m_four[0] = T.if_then_else(
+                                        gg // (4 >> mm_) % 2 == 1, m_columns[ee + COLUMNS // (2 << mm_)], m_columns[ee]
+                                    )
+                                    m_four[1] = T.if_then_else(
+                                        gg // (4 >> mm_) % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // (2 << mm_)]
+                                    )
+                                    m_columns[ee] = h2(
+                                        "add", m_four[0], T.shfl_xor(m_four[1], 16 >> mm_)
+                                    )
+                        if COLUMNS >= 8:
+                            for ee in T.unroll(COLUMNS // 8):
+                                m_four[0] = T.if_then_else(
+                                    gg % 2 == 1, m_columns[ee + COLUMNS // 8], m_columns[ee]
+                                )
+                                m_four[1] = T.if_then_else(
+                                    gg % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // 8]
+                                )
+                                m_columns[ee] = h2("add", m_four[0], T.shfl_xor(m_four[1], 4))
+                                if gg * (COLUMNS // 8) + ee < K // 8:
+                                    m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee)] = h2_float(
+                                        "low", m_columns[ee]
+                                    )
+                                    m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee) + 1] = h2_float(
+                                        "high", m_columns[ee]
+                                    )
+                        else:
+                            m_columns[0] = h2("add", m_columns[0], T.shfl_xor(m_columns[0], 4))
+                            if gg % 2 == 0:
+                                m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg] = h2_float(
+                                    "low", m_columns[0]
+                                )
+                                m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg + 1] = h2_float(
+                                    "high", m_columns[0]
+                                )
+                        T.sync_threads()
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                                m_mean = T.alloc_var("float32")
+                                m_mean = 0.0
+                                for ww_ in T.unroll(WARPS):
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                m_mean = T.Cast(
+                                    "float32", T.Cast(
+                                        "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
+                                    )
+                                )
+                                key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
+                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                        T.sync_threads()
+                        # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
+                        for ee in T.unroll(4):
+                            m_units[ee] = T.uint32(0)
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for ee in T.vectorized(8):
+                                m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                            for ee in T.unroll(4):
+                                for rr in T.unroll(4):
+                                    m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(
+                                        "mul", m_run[8 * (rr // 2) + 2 * ee + rr % 2], m_x_words[ee]
+                                    )
+                                    m_units[rr] = h2(
+                                        "max", m_units[rr], h2(
+                                            "abs", m_run[8 * (rr // 2) + 2 * ee + rr % 2]
+                                        )
+                                    )
+                            for ee in T.unroll(8):
+                                m_state[8 * xx + ee] = m_run[ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                        for rr in T.unroll(2):
+                            m_four[rr] = h2(
+                                "max", byte_permute(m_units[2 * rr], m_units[2 * rr + 1], 0x5410), byte_permute(
+                                    m_units[2 * rr], m_units[2 * rr + 1], 0x7632
+                                )
+                            )
+                            m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 1))
+                            m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 2))
+                            m_product[2 * rr] = h2_float("low", m_four[rr])
+                            m_product[2 * rr + 1] = h2_float("high", m_four[rr])
+                        for rr in T.unroll(4):
+                            m_eight[rr] = 127.0 * T.fast_rcp(T.max(m_product[rr], 127.0 / 65504.0))
+                            m_units[rr] = h2("pack", m_eight[rr], m_eight[rr])
+                            m_eight[rr] = T.if_then_else(
+                                m_product[rr] > 0.0, two_to(-m_shift - 5) * T.fast_rcp(h2_float("low", m_units[rr])), 0.0
+                            )
+                        if tt == 0:
+                            for ee in T.vectorized(4):
+                                value_scale[value_scale_at + 32 * warp + 4 * gg + ee] = m_eight[ee]
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for mm_ in T.unroll(2):
+                                for rr in T.unroll(4):
+                                    for ee in T.unroll(2):
+                                        m_four[ee] = h2(
+                                            "fma", m_run[8 * mm_ + (2 * (rr // 2) + ee) * 2 + rr % 2], m_units[2 * mm_ + rr % 2], T.uint32(
+                                                0x66006600
+                                            )
+                                        )
+                                    m_code_words[rr] = byte_permute(m_four[0], m_four[1], 0x6420)
+                                for ee in T.vectorized(16):
+                                    payload[payload_at + ((2 * warp + mm_) * BLOCK + xx) * 512 + lane * 16 + ee] = m_codes[ee]
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
+
+    return flush
 
 
 def config_materialize(K, V, H, HV, P, R, D=0):
-    """Default of build_materialize's tuning arguments."""
-    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
+    """Default of build_materialize's tuning arguments: a rule of shared memory."""
+    resident = 167936 // (_rebuilt_bytes(K, V, P, R) + 1024)
+    return {"threads": 256, "min_blocks": max(1, min(4, resident))}
 
 
-def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
-    """The FP32 state at the cursor; the slot is left as it is. See build_flush for the arguments."""
-    WARPS = threads // 32
+def _rebuilt_bytes(K, V, P, R):
+    """Shared memory of build_materialize: weights, and the rows and corrections of all records."""
+    weights = -(-4 * (K + V) // 1024) * 1024  # static arrays end at whole KiB
+    return weights + 4 * (R + 1 * P) * (K + V)
+
+
+def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, min_blocks=4):
+    """The FP32 state at the cursor; the slot is left as it is.
+
+    A thread has a tile of 4 x 4 channels in registers, and then the next one. Neighbouring threads
+    have neighbours along the inner axis, on which the result is contiguous: keys or value channels.
+
+    threads: of a block (one row and value head), at least K / 4 and V / 4.
+    min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
+    """
     N = 1 * P  # records of a full window
-    CHUNK = 16  # codes a thread decodes at once
-    SLICE = V // slices  # value channels in shared memory at once
-    SLICES = slices
-    PITCH = K + 1  # odd: neighbouring value channels fall into different banks
-    SUBS = threads // K  # threads that share a key channel
-    PARTS = threads // SLICE  # threads that share a value channel
-    RANK = max(R, 1)
+    KEY_GROUPS, VALUE_GROUPS = threads // (K // 4), threads // (V // 4)  # rows of tiles a turn
+    TURNS = max(-(-V // (4 * KEY_GROUPS)), -(-K // (4 * VALUE_GROUPS)))  # tiles of a thread
+    SIDE = pick(payload_order(K, V) == "fragment", 2, 1)  # value channels whose codes lie side by side
 
     @T.prim_func
     def materialize(
@@ -1222,40 +3321,56 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
         record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
         cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64, state_row: T.int64,
         state_head: T.int64, state_key: T.int64, state_value: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        state_whole: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
+            s_z = T.alloc_local((16,), "int8")
+            s_e = T.alloc_local((16,), "float32")
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            along_keys = state_key <= state_value
+            ir = T.Select(along_keys, tx % (K // 4), tx % (V // 4))
+            group = T.Select(along_keys, tx // (K // 4), tx // (V // 4))
+            groups = T.Select(along_keys, KEY_GROUPS, VALUE_GROUPS)
+            outer_runs = T.Select(along_keys, V // 4, K // 4)
+            tx = T.get_thread_binding()
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
             T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
             T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
             T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
             T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
             T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             # count: tokens in the window; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
                     count = cursor[cursor_at]
+                    # On its way before the cursor is known: what does not depend on it.
+                    if group < groups and group < outer_runs:
+                        for jj in T.unroll(4 // SIDE):
+                            for ee in T.vectorized(4 * SIDE):
+                                s_z[jj * 4 * SIDE + ee] = payload[payload_at + payload_offset(4 * T.Select(along_keys, ir, group), 4 * T.Select(along_keys, group, ir) + jj * SIDE, K, V) + ee]
                     if count < 0 or count > P:
                         count = -1
                         if tx == 0:
@@ -1263,94 +3378,144 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                 else:
                     if tx == 0:
                         status[0] = 1
-            kx = tx % K
-            sub = tx // K
             if count < 0:
-                for ii in T.serial((V + SUBS - 1) // SUBS):
-                    vv = ii * SUBS + sub
-                    if sub < SUBS and vv < V:
-                        state[row * state_row + head * state_head + kx * state_key + vv * state_value] = 0.0
+                for ee in T.unroll(16):
+                    s_e[ee] = 0.0
+                for turn in T.unroll(TURNS, unroll_factor=1):
+                    outer = turn * groups + group
+                    if group < groups and outer < outer_runs:
+                        s_at = T.alloc_var("int64")
+                        s_at = row * state_row + head * state_head + 4 * ir * T.min(state_key, state_value) + 4 * outer * T.max(
+                            state_key, state_value
+                        )
+                        if state_whole != 0:
+                            for jj in T.unroll(4):
+                                for ee in T.vectorized(4):
+                                    state[s_at // 4 * 4 + ee] = s_e[4 * jj + ee]
+                                s_at += T.max(state_key, state_value)
+                        else:
+                            for ee in T.unroll(16):
+                                state[s_at + ee // 4 * T.max(state_key, state_value) + ee % 4 * T.min(state_key, state_value)] = s_e[ee]
             else:
-                kx = tx % K
-                sub = tx // K
-                s_S = T.alloc_shared((SLICE * PITCH,), "float32")
-                s_z = T.alloc_local((CHUNK,), "int8")
-                s_e = T.alloc_local((8,), "float32")
-                # Weights of the boundary state's rows and of every record at the cursor.
                 s_weight = T.alloc_shared((K,), "float32", scope="shared")
-                s_rows = T.alloc_shared(((R + N) * K,), "float32")
-                s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
-                s_scale = T.alloc_shared((SLICE,), "float32", scope="shared")
-                for ii in T.unroll((K + threads - 1) // threads):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        G = T.alloc_var("float32")
-                        G = 0.0
-                        if count > 0:
-                            G = record_decay[record_decay_at + count - 1]
-                        start = T.alloc_var("float32")
-                        start = T.exp2(G)
-                        for jj in T.unroll(R):
-                            s_rows[jj * K + kk] = widen(comp_key[comp_key_at + jj * K + kk]) * start
-                        s_weight[kk] = start * key_scale[key_scale_at + kk]
-                        # Unrolled, so that the loads of several records are in flight together.
-                        for jj in T.unroll(count, unroll_factor=8):
-                            rk = widen(record_key[record_key_at + jj * K + kk])
-                            rG = record_decay[record_decay_at + jj]
-                            s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
-                for ss_ in T.serial(SLICES):
-                    T.sync_threads()
-                    # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                    if tx < SLICE:
-                        s_scale[tx] = value_scale[value_scale_at + ss_ * SLICE + tx]
-                    for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
-                        ee = ii * threads + tx
-                        if ee < (R + count) * SLICE:
-                            jj = ee // SLICE
-                            vv = ss_ * SLICE + ee % SLICE
-                            if jj < R:
-                                s_u[ee] = widen(comp_u[comp_u_at + jj * V + vv])
-                            else:
-                                s_u[ee] = widen(record_u[record_u_at + (jj - R) * V + vv])
-                    T.sync_threads()
-                    for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
-                        s_at = (ii * threads + tx) * CHUNK
-                        if s_at < SLICE * K:
-                            for ee in T.vectorized(CHUNK):
-                                s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
-                            for ee in T.unroll(CHUNK):
-                                kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
-                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = T.Cast("float32", s_z[ee]) * s_weight[kk] * s_scale[vv - ss_ * SLICE]
-                    T.sync_threads()
-                    if sub < SUBS:
-                        for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                            s_at = (ii * SUBS + sub) * 8
-                            if s_at < SLICE:
-                                for ee in T.unroll(8):
-                                    s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
-                                for jj in T.serial(R + count):
-                                    for ee in T.unroll(8):
-                                        s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
-                                for ee in T.unroll(8):
-                                    s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
-                    T.sync_threads()
-                    if sub < SUBS:
-                        for ii in T.serial((SLICE + SUBS - 1) // SUBS):
-                            vv = ii * SUBS + sub
-                            if vv < SLICE:
-                                state[row * state_row + head * state_head + kx * state_key + (ss_ * SLICE + vv) * state_value] = s_S[vv * PITCH + kx]
+                s_rows = T.alloc_shared(((R + N) * (K + V),), "float32")  # rows, then corrections
+                s_record = T.alloc_local((8,), "float16")
+                s_comp = T.alloc_local((8,), "float16")
+                s_smooth = T.alloc_local((8,), "float32")
+                s_scale = T.alloc_shared((V,), "float32", scope="shared")
+                for ii in T.unroll((V // 4 + threads - 1) // threads):
+                    if ii * threads + tx < V // 4:
+                        for ee in T.vectorized(4):
+                            s_scale[(ii * threads + tx) * 4 + ee] = value_scale[value_scale_at + (ii * threads + tx) * 4 + ee]
+                s_G = T.alloc_var("float32")
+                s_rG = T.alloc_var("float32")
+                s_G = 0.0
+                if count > 0:
+                    s_G = record_decay[record_decay_at + count - 1]
+                for ii in T.unroll(((1 + R) * (K // 8) + threads - 1) // threads):
+                    jj = (ii * threads + tx) // (K // 8)
+                    kk = (ii * threads + tx) % (K // 8) * 8
+                    if jj <= R:
+                        if jj == 0:
+                            for aa in T.unroll(2):
+                                for ee in T.vectorized(4):
+                                    s_smooth[aa * 4 + ee] = key_scale[key_scale_at + kk + aa * 4 + ee]
+                            for ee in T.unroll(8):
+                                s_weight[kk + ee] = T.exp2(s_G) * s_smooth[ee]
+                        else:
+                            for aa in T.unroll(1):
+                                for ee in T.vectorized(8):
+                                    s_comp[aa * 8 + ee] = comp_key[comp_key_at + (jj - 1) * K + kk + aa * 8 + ee]
+                            for ee in T.unroll(8):
+                                s_rows[(jj - 1) * K + kk + ee] = widen(s_comp[ee]) * T.exp2(s_G)
+                for ii in T.unroll((N * (K // 8) + threads - 1) // threads, unroll_factor=4):
+                    jj = (ii * threads + tx) // (K // 8)
+                    kk = (ii * threads + tx) % (K // 8) * 8
+                    if jj < count:
+                        for aa in T.unroll(1):
+                            for ee in T.vectorized(8):
+                                s_record[aa * 8 + ee] = record_key[record_key_at + jj * K + kk + aa * 8 + ee]
+                        s_rG = record_decay[record_decay_at + jj]
+                        for ee in T.unroll(8):
+                            s_rows[(R + jj) * K + kk + ee] = widen(s_record[ee]) * T.exp2(
+                                s_G - s_rG
+                            )
+                for ii in T.unroll(((R + N) * (V // 8) + threads - 1) // threads, unroll_factor=4):
+                    jj = (ii * threads + tx) // (V // 8)
+                    vv = (ii * threads + tx) % (V // 8) * 8
+                    if jj < R:
+                        for aa in T.unroll(1):
+                            for ee in T.vectorized(8):
+                                s_comp[aa * 8 + ee] = comp_u[comp_u_at + jj * V + vv + aa * 8 + ee]
+                        for ee in T.unroll(8):
+                            s_rows[(R + N) * K + jj * V + vv + ee] = widen(s_comp[ee])
+                    if jj >= R and jj < R + count:
+                        for aa in T.unroll(1):
+                            for ee in T.vectorized(8):
+                                s_record[aa * 8 + ee] = record_u[record_u_at + (jj - R) * V + vv + aa * 8 + ee]
+                        for ee in T.unroll(8):
+                            s_rows[(R + N) * K + jj * V + vv + ee] = widen(s_record[ee])
+                T.sync_threads()
+                for turn in T.unroll(TURNS, unroll_factor=1):
+                    outer = turn * groups + group
+                    if group < groups and outer < outer_runs:
+                        s_x = T.alloc_local((16,), "float32")
+                        s_in = T.alloc_local((4,), "float32")
+                        s_out = T.alloc_local((4,), "float32")
+                        for ii in T.vectorized(4):
+                            s_in[ii] = s_weight[4 * T.Select(along_keys, ir, outer) + ii]
+                        for ii in T.vectorized(4):
+                            s_out[ii] = s_scale[4 * T.Select(along_keys, outer, ir) + ii]
+                        for ee in T.unroll(16):
+                            s_x[ee] = T.Cast("float32", s_z[ee]) * s_in[ee % 4] * s_out[ee // 4]
+                        for ee in T.unroll(16):
+                            s_e[ee] = T.Select(along_keys, s_x[ee], s_x[ee % 4 * 4 + ee // 4])
+                        # The codes of the next tile are on their way while records are added to this one.
+                        if outer + groups < outer_runs:
+                            for jj in T.unroll(4 // SIDE):
+                                for ee in T.vectorized(4 * SIDE):
+                                    s_z[jj * 4 * SIDE + ee] = payload[payload_at + payload_offset(4 * T.Select(along_keys, ir, (outer + groups)), 4 * T.Select(along_keys, (outer + groups), ir) + jj * SIDE, K, V) + ee]
+                        in_at = T.alloc_var("int32")
+                        out_at = T.alloc_var("int32")
+                        in_at = T.Select(along_keys, 0, (R + N) * (K // 4)) + ir
+                        out_at = T.Select(along_keys, (R + N) * (K // 4), 0) + outer
+                        for jj in T.unroll(R + count, unroll_factor=2):
+                            for ii in T.vectorized(4):
+                                s_in[ii] = s_rows[(in_at + jj * T.Select(along_keys, K // 4, V // 4)) * 4 + ii]
+                            for ii in T.vectorized(4):
+                                s_out[ii] = s_rows[(out_at + jj * T.Select(along_keys, V // 4, K // 4)) * 4 + ii]
+                            for ee in T.unroll(16):
+                                s_e[ee] += s_in[ee % 4] * s_out[ee // 4]
+                        s_at = T.alloc_var("int64")
+                        s_at = row * state_row + head * state_head + 4 * ir * T.min(state_key, state_value) + 4 * outer * T.max(
+                            state_key, state_value
+                        )
+                        if state_whole != 0:
+                            for jj in T.unroll(4):
+                                for ee in T.vectorized(4):
+                                    state[s_at // 4 * 4 + ee] = s_e[4 * jj + ee]
+                                s_at += T.max(state_key, state_value)
+                        else:
+                            for ee in T.unroll(16):
+                                state[s_at + ee // 4 * T.max(state_key, state_value) + ee % 4 * T.min(state_key, state_value)] = s_e[ee]
 
     return materialize
 
 
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
-    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
+    if by_words(K, V, P, R):
+        return {"threads": V, "words": True, "min_blocks": max(1, 256 // V)}
+    return _config_slices(K, V, P, R)
 
 
-def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
-    """Start a slot from an FP32 state, with no records and its phase at position mod P."""
+def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, words=False):
+    """Start a slot from an FP32 state, with no records and its phase at position mod P.
+
+    words: hold the state as words of two FP16 numbers, see build_flush; V threads.
+    """
+    if words:
+        return _load_state_words(K, V, H, HV, P, R, threads, min_blocks)
     WARPS = threads // 32
     N = 1 * P  # records of a full window
     CHUNK = 16  # codes a thread decodes at once
@@ -1394,24 +3559,24 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
             key_head = head // (HV // H)
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
             T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
             T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
             T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
             T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
             T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             active = T.alloc_var("bool")
             active = False
             if slot >= first_slot:
@@ -1738,6 +3903,498 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
                     phase[phase_at] = position[row * position_row] % P
 
     return load_state
+def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
+    """build_load_state with the state as words of two FP16 numbers."""
+    tiles = 2
+    WARPS = threads // 32  # each holds 32 value channels, as two tiles of 16
+    KEYS = -(-K // threads)  # key channels that a thread owns
+    N = 1 * P  # records of a full window
+    RANK = max(R, 1)
+    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
+    ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
+    PAIRED = RANK + RANK % 2
+    COLUMNS = power_of_two(K // 8)
+    ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
+
+    @T.prim_func
+    def load_state(
+        payload: flat("payload", "int8"),
+        key_scale: flat("key_scale", "float32"),
+        value_scale: flat("value_scale", "float32"),
+        comp_key: flat("comp_key", "float16"),
+        comp_u: flat("comp_u", "float16"),
+        record_decay: flat("record_decay", "float32"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        state: flat("state", "float32"),
+        position: flat("position", "int32"),
+        payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
+        key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
+        comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
+        record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
+        record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
+        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64, state_row: T.int64,
+        state_head: T.int64, state_key: T.int64, state_value: T.int64, position_row: T.int64,
+        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV, threads=threads) as bid:
+            T.annotate_min_blocks_per_sm(min_blocks)
+            T.import_source(HALVES)
+            tx = T.get_thread_binding()
+            row = T.Cast("int64", bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            slot = T.alloc_var("int64")
+            slot = T.Cast("int64", slots[row * slots_row])
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+            T.assume(payload_at % 16 == 0)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+            T.assume(key_scale_at % 4 == 0)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+            T.assume(value_scale_at % 4 == 0)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+            T.assume(comp_key_at % 8 == 0)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+            T.assume(comp_u_at % 8 == 0)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            T.assume(record_decay_at % 4 == 0)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            T.assume(record_key_at % 8 == 0)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+            T.assume(record_u_at % 8 == 0)
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
+            active = T.alloc_var("bool")
+            active = False
+            if slot >= first_slot:
+                if slot < num_slots:
+                    active = True
+                else:
+                    if tx == 0:
+                        status[0] = 1
+            if active:
+                lane = tx % 32
+                warp = tx // 32
+                gg = lane // 4
+                tt = lane % 4
+                m_state = T.alloc_local((tiles * K // 4,), "uint32")
+                m_run = T.alloc_local((16,), "uint32")
+                m_four = T.alloc_local((8,), "uint32")
+                m_units = T.alloc_local((4,), "uint32")  # of the lane's value channels, each twice
+                m_codes = T.alloc_local((32,), "int8")
+                m_code_words = T.view(m_codes, (8,), "uint32")
+                m_x = T.alloc_local((4,), "uint32")
+                m_x_in = T.alloc_local((8,), "float16")
+                m_x_words = T.view(m_x_in, (4,), "uint32")
+                m_sums = T.alloc_local((8,), "float32")
+                m_y = T.alloc_local((KEYS * RANK,), "float32")
+                m_best = T.alloc_local((5,), "uint32")
+                m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
+                # only a given state's tile lives apart, and a barrier stands between.
+                m_scratch = T.alloc_shared(
+                    (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
+                )
+                m_pairs = T.view(
+                    m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
+                )
+                m_q = T.alloc_shared((RANK * (K + 32),), "float16")
+                m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                m_keys = T.alloc_shared((K + 32,), "float16")
+                m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
+                m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
+                rounds = T.alloc_var("int32")
+                m_words = m_pairs  # both tiles are held in registers
+                # The given state. A warp's lanes stand side by side along whichever axis is dense, with all loads of
+                # the tile in flight at once; it becomes words by way of shared memory, once its peak is known.
+                m_given = T.alloc_local((K,), "float32")
+                m_tile = T.alloc_shared((V * (K + 8),), "float16")
+                m_peak = T.alloc_var("float32")
+                m_dense = T.alloc_var("bool")
+                m_from = T.alloc_var("int64")
+                m_dense = state_key <= state_value
+                m_from = row * state_row + head * state_head + 32 * warp * state_value + T.if_then_else(
+                    m_dense, lane * state_key, lane * state_value
+                )
+                for ee in T.unroll(K):
+                    m_given[ee] = state[m_from + T.if_then_else(m_dense, T.Cast("int64", ee // BLOCK) * state_value + T.Cast("int64", ee % BLOCK * 32) * state_key, T.Cast("int64", ee) * state_key)]
+                m_peak = 0.0
+                for ee in T.unroll(K):
+                    m_peak = T.max(m_peak, T.abs(m_given[ee]))
+                m_best[0] = T.call_extern(
+                    "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
+                        m_peak, "uint32"
+                    )
+                )
+                if lane == 0:
+                    m_bests[0, warp] = m_best[0]
+                T.sync_threads()
+                for ww_ in T.unroll(WARPS):
+                    m_peak = T.max(m_peak, T.reinterpret(m_bests[0, ww_], "float32"))
+                m_shift = T.max(T.min((9 - binary_exponent(m_peak)) >> 1, 60), -60)
+                for ee in T.unroll(K):
+                    m_place = T.if_then_else(
+                        m_dense, ee // BLOCK * (K + 8) + ee % BLOCK * 32 + lane, lane * (K + 8) + ee
+                    )
+                    m_tile[32 * warp * (K + 8) + m_place] = T.Cast(
+                        "float16", m_given[ee] * two_to(2 * m_shift)
+                    )
+                T.sync_warp()
+                for xx in T.unroll(BLOCK):
+                    for rr in T.unroll(4):
+                        for ee in T.vectorized(8):
+                            m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + K // 4 * tt + 8 * xx + ee]
+                        for ee in T.unroll(4):
+                            m_state[rr // 2 * (K // 4) + 8 * xx + 2 * ee + rr % 2] = m_x_words[ee]
+                m_best[4] = T.uint32(0)
+                if R > 0:
+                    for ee in T.unroll(4):
+                        m_x_words[ee] = T.uint32(0)
+                    # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
+                    rounds = COLD_ROUNDS
+                    if m_best[4] != T.uint32(0):
+                        rounds = WARM_ROUNDS
+                    if gg < R:
+                        if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                            for ee in T.unroll(8):
+                                m_x_in[ee] = T.Cast(
+                                    "float16", start_sign(32 * warp + 8 * tt + ee, gg)
+                                )
+                    for ee in T.unroll(2):
+                        # Value channels of a tile's rows 2 tt and 2 tt + 1, then of the rows 8 below.
+                        m_x[2 * ee] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x5410)
+                        m_x[2 * ee + 1] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x7632)
+                m_lower = T.alloc_local((RANK * RANK,), "float32")
+                m_unit_of = T.alloc_local((RANK,), "float32")
+                m_product = T.alloc_local((4,), "float32")
+                m_eight = T.alloc_local((8,), "float32")
+                m_columns = T.alloc_local((COLUMNS,), "uint32")
+                for ee in T.unroll(RANK * RANK):
+                    m_lower[ee] = 0.0
+                if R > 0:
+                    m_share = T.min(6 - m_shift, 15)
+                    for round_ in T.serial(rounds):
+                        # The scratch rows still serve what came before.
+                        T.sync_threads()
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for pp in T.unroll(2):
+                                for ee in T.unroll(4):
+                                    m_product[ee] = 0.0
+                                for mm_ in T.unroll(2):
+                                    # Words transposed: value channels become the summed axis.
+                                    for ee in T.unroll(4):
+                                        m_four[ee] = h2(
+                                            "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                        )
+                                    h2_into(
+                                        "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                    )
+                                if 2 * tt < R:
+                                    for hh in T.unroll(2):
+                                        for ee in T.vectorized(2):
+                                            m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                        T.sync_threads()
+                        # Y, of the thread's own keys.
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                for jj in T.unroll(R):
+                                    m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
+                                    for ww_ in T.unroll(WARPS - 1):
+                                        m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                    m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                        T.sync_threads()
+                        # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
+                        for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
+                            m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
+                            m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
+                            if ii * WARPS + warp < ENTRIES:
+                                m_dot = T.alloc_var("float32")
+                                m_dot = 0.0
+                                for jj in T.unroll(BLOCK):
+                                    m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                m_dot = T.warp_reduce_sum(m_dot)
+                                if lane == 0:
+                                    m_gram[m_row * R + m_column] = m_dot
+                        T.sync_threads()
+                        # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
+                        # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
+                        for jj in T.unroll(R):
+                            m_unit_of[jj] = T.if_then_else(
+                                m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
+                            )
+                        for jj in T.unroll(R):
+                            m_pivot = T.alloc_var("float32")
+                            m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
+                            for mm_ in T.unroll(jj):
+                                m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
+                            m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
+                            for ii in T.unroll(R - 1 - jj):
+                                m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
+                                for mm_ in T.unroll(jj):
+                                    m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
+                                m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                for jj in T.unroll(R):
+                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                    for mm_ in T.unroll(jj):
+                                        m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
+                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                for jj in T.unroll(R):
+                                    # As it will be stored: what is subtracted is what a read adds.
+                                    m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
+                                    m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                        "float16", m_y[ii * R + jj] * two_to(-m_share)
+                                    )
+                                for jj in T.unroll((R + 1) // 2):
+                                    m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                        "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
+                                            -m_share
+                                        )
+                                    )
+                        T.sync_threads()
+                        for ee in T.unroll(8):
+                            m_sums[ee] = 0.0
+                        for xx in T.unroll(BLOCK):
+                            for ee in T.unroll(8):
+                                m_run[ee] = m_state[8 * xx + ee]
+                            if tiles == 2:
+                                for ee in T.unroll(8):
+                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                            else:
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                            for ee in T.vectorized(8):
+                                m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                            for hh in T.unroll(2):
+                                for mm_ in T.unroll(2):
+                                    h2_into(
+                                        "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
+                                    )
+                        for ee in T.unroll(8):
+                            if 2 * tt + ee % 2 >= R:
+                                m_sums[ee] = 0.0
+                        for ee in T.unroll(4):
+                            m_x[ee] = h2(
+                                "transposed", h2("pack", m_sums[2 * ee], m_sums[2 * ee + 1])
+                            )
+                    # Compensators as they are stored, and as what is taken from the state.
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            for jj in T.unroll(R):
+                                comp_key[comp_key_at + jj * K + kk] = T.Cast(
+                                    "float16", m_y[ii * R + jj]
+                                )
+                    for ee in T.unroll(8):
+                        m_sums[ee] = kept(m_sums[ee] * two_to(-2 * m_shift - m_share))
+                    for cc in T.unroll(2):
+                        for ee in T.unroll(4):
+                            m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
+                        if 2 * tt + cc < R:
+                            for ee in T.vectorized(4):
+                                comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
+                    for ee in T.unroll(4):
+                        m_x[ee] = h2(
+                            "pack", m_sums[2 * ee] * -two_to(2 * m_shift + m_share), m_sums[2 * ee + 1] * -two_to(
+                                2 * m_shift + m_share
+                            )
+                        )
+                else:
+                    # The scratch rows still serve what came before.
+                    T.sync_threads()
+                # The residual, and sums of its magnitudes over the lane's value channels.
+                for ee in T.unroll(COLUMNS):
+                    m_columns[ee] = T.uint32(0)
+                for xx in T.unroll(BLOCK):
+                    for ee in T.unroll(8):
+                        m_run[ee] = m_state[8 * xx + ee]
+                    if tiles == 2:
+                        for ee in T.unroll(8):
+                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                    else:
+                        for hh in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                    if R > 0:
+                        for ee in T.vectorized(4):
+                            m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                        for ee in T.unroll(4):
+                            for mm_ in T.unroll(2):
+                                h2_into(
+                                    "update8", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee]
+                                )
+                        for ee in T.unroll(8):
+                            m_state[8 * xx + ee] = m_run[ee]
+                        if tiles == 2:
+                            for ee in T.unroll(8):
+                                m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                        else:
+                            for hh in T.unroll(2):
+                                for ee in T.vectorized(4):
+                                    m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                    for ee in T.unroll(4):
+                        m_columns[4 * xx + ee] = h2(
+                            "add", h2("add", h2("abs", m_run[2 * ee]), h2("abs", m_run[2 * ee + 1])), h2(
+                                "add", h2("abs", m_run[8 + 2 * ee]), h2(
+                                    "abs", m_run[8 + 2 * ee + 1]
+                                )
+                            )
+                        )
+                # Over the lanes that hold the other value channels: each keeps the half of the sums that it owns.
+                for mm_ in T.unroll(2):
+                    for ee in T.unroll(COLUMNS // 2):
+                        # Sizes of a loop must be constants: the second turn needs half of them.
+                        if ee < COLUMNS // (2 << mm_):
+                            m_four[0] = T.if_then_else(
+                                gg // (4 >> mm_) % 2 == 1, m_columns[ee + COLUMNS // (2 << mm_)], m_columns[ee]
+                            )
+                            m_four[1] = T.if_then_else(
+                                gg // (4 >> mm_) % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // (2 << mm_)]
+                            )
+                            m_columns[ee] = h2("add", m_four[0], T.shfl_xor(m_four[1], 16 >> mm_))
+                if COLUMNS >= 8:
+                    for ee in T.unroll(COLUMNS // 8):
+                        m_four[0] = T.if_then_else(
+                            gg % 2 == 1, m_columns[ee + COLUMNS // 8], m_columns[ee]
+                        )
+                        m_four[1] = T.if_then_else(
+                            gg % 2 == 1, m_columns[ee], m_columns[ee + COLUMNS // 8]
+                        )
+                        m_columns[ee] = h2("add", m_four[0], T.shfl_xor(m_four[1], 4))
+                        if gg * (COLUMNS // 8) + ee < K // 8:
+                            m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee)] = h2_float(
+                                "low", m_columns[ee]
+                            )
+                            m_scratch[warp * SUMS + tt * (K // 4 + 4) + 2 * (gg * (COLUMNS // 8) + ee) + 1] = h2_float(
+                                "high", m_columns[ee]
+                            )
+                else:
+                    m_columns[0] = h2("add", m_columns[0], T.shfl_xor(m_columns[0], 4))
+                    if gg % 2 == 0:
+                        m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg] = h2_float(
+                            "low", m_columns[0]
+                        )
+                        m_scratch[warp * SUMS + tt * (K // 4 + 4) + gg + 1] = h2_float(
+                            "high", m_columns[0]
+                        )
+                T.sync_threads()
+                for ii in T.unroll(KEYS):
+                    kk = ii * threads + tx
+                    if kk < K:
+                        # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                        m_mean = T.alloc_var("float32")
+                        m_mean = 0.0
+                        for ww_ in T.unroll(WARPS):
+                            m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                        m_mean = T.Cast(
+                            "float32", T.Cast(
+                                "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
+                            )
+                        )
+                        key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
+                        m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                T.sync_threads()
+                # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
+                for ee in T.unroll(4):
+                    m_units[ee] = T.uint32(0)
+                for xx in T.unroll(BLOCK):
+                    for ee in T.unroll(8):
+                        m_run[ee] = m_state[8 * xx + ee]
+                    if tiles == 2:
+                        for ee in T.unroll(8):
+                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                    else:
+                        for hh in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                    for ee in T.vectorized(8):
+                        m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                    for ee in T.unroll(4):
+                        for rr in T.unroll(4):
+                            m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(
+                                "mul", m_run[8 * (rr // 2) + 2 * ee + rr % 2], m_x_words[ee]
+                            )
+                            m_units[rr] = h2(
+                                "max", m_units[rr], h2(
+                                    "abs", m_run[8 * (rr // 2) + 2 * ee + rr % 2]
+                                )
+                            )
+                    for ee in T.unroll(8):
+                        m_state[8 * xx + ee] = m_run[ee]
+                    if tiles == 2:
+                        for ee in T.unroll(8):
+                            m_state[(tiles - 1) * (K // 4) + 8 * xx + ee] = m_run[8 + ee]
+                    else:
+                        for hh in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
+                for rr in T.unroll(2):
+                    m_four[rr] = h2(
+                        "max", byte_permute(m_units[2 * rr], m_units[2 * rr + 1], 0x5410), byte_permute(
+                            m_units[2 * rr], m_units[2 * rr + 1], 0x7632
+                        )
+                    )
+                    m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 1))
+                    m_four[rr] = h2("max", m_four[rr], T.shfl_xor(m_four[rr], 2))
+                    m_product[2 * rr] = h2_float("low", m_four[rr])
+                    m_product[2 * rr + 1] = h2_float("high", m_four[rr])
+                for rr in T.unroll(4):
+                    m_eight[rr] = 127.0 * T.fast_rcp(T.max(m_product[rr], 127.0 / 65504.0))
+                    m_units[rr] = h2("pack", m_eight[rr], m_eight[rr])
+                    m_eight[rr] = T.if_then_else(
+                        m_product[rr] > 0.0, two_to(-m_shift - 5) * T.fast_rcp(h2_float("low", m_units[rr])), 0.0
+                    )
+                if tt == 0:
+                    for ee in T.vectorized(4):
+                        value_scale[value_scale_at + 32 * warp + 4 * gg + ee] = m_eight[ee]
+                for xx in T.unroll(BLOCK):
+                    for ee in T.unroll(8):
+                        m_run[ee] = m_state[8 * xx + ee]
+                    if tiles == 2:
+                        for ee in T.unroll(8):
+                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                    else:
+                        for hh in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                    for mm_ in T.unroll(2):
+                        for rr in T.unroll(4):
+                            for ee in T.unroll(2):
+                                m_four[ee] = h2(
+                                    "fma", m_run[8 * mm_ + (2 * (rr // 2) + ee) * 2 + rr % 2], m_units[2 * mm_ + rr % 2], T.uint32(
+                                        0x66006600
+                                    )
+                                )
+                            m_code_words[rr] = byte_permute(m_four[0], m_four[1], 0x6420)
+                        for ee in T.vectorized(16):
+                            payload[payload_at + ((2 * warp + mm_) * BLOCK + xx) * 512 + lane * 16 + ee] = m_codes[ee]
+                if tx == 0:
+                    cursor[cursor_at] = 0
+                    phase[phase_at] = position[row * position_row] % P
+
+    return load_state
 
 
 def config_copy(K, V, H, HV, P, R, D=0):
@@ -1746,7 +4403,38 @@ def config_copy(K, V, H, HV, P, R, D=0):
 
 
 def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
-    """Duplicate slots bit by bit, records below the cursor included. threads: of a block."""
+    """Duplicate slots bit by bit, records below the cursor included. threads: of a block.
+
+    A block has its whole tile in flight, to registers, before it writes any of it.
+    """
+    DEPTH = 8  # accesses of one tensor that a thread has in flight; the rest goes in more rounds
+    payload_turns = -(-(K*V // 16) // threads)
+    payload_held = min(payload_turns, DEPTH)
+    key_scale_turns = -(-(K // 4) // threads)
+    key_scale_held = min(key_scale_turns, DEPTH)
+    value_scale_turns = -(-(V // 4) // threads)
+    value_scale_held = min(value_scale_turns, DEPTH)
+    comp_key_turns = -(-(R * K // 8) // threads)
+    comp_key_held = min(comp_key_turns, DEPTH)
+    comp_u_turns = -(-(R * V // 8) // threads)
+    comp_u_held = min(comp_u_turns, DEPTH)
+    record_decay_turns = -(-(P * 1 // 1) // threads)
+    record_decay_held = min(record_decay_turns, DEPTH)
+    record_key_turns = -(-(P * K // 8) // threads)
+    record_key_held = min(record_key_turns, DEPTH)
+    record_u_turns = -(-(P * V // 8) // threads)
+    record_u_held = min(record_u_turns, DEPTH)
+    ROUNDS = -(-max(
+        payload_turns,
+        key_scale_turns,
+        value_scale_turns,
+        comp_key_turns,
+        comp_u_turns,
+        record_decay_turns,
+        record_key_turns,
+        record_u_turns,
+        1,
+    ) // DEPTH)
 
     @T.prim_func
     def copy(
@@ -1772,6 +4460,14 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
+            c_payload = T.alloc_local((max(payload_held, 1) * 16,), "int8")
+            c_key_scale = T.alloc_local((max(key_scale_held, 1) * 4,), "float32")
+            c_value_scale = T.alloc_local((max(value_scale_held, 1) * 4,), "float32")
+            c_comp_key = T.alloc_local((max(comp_key_held, 1) * 8,), "float16")
+            c_comp_u = T.alloc_local((max(comp_u_held, 1) * 8,), "float16")
+            c_record_decay = T.alloc_local((max(record_decay_held, 1) * 1,), "float32")
+            c_record_key = T.alloc_local((max(record_key_held, 1) * 8,), "float16")
+            c_record_u = T.alloc_local((max(record_u_held, 1) * 8,), "float16")
             tx = T.get_thread_binding()
             row = T.Cast("int64", bid // HV)
             head = bid % HV
@@ -1780,81 +4476,142 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
             into = T.alloc_var("int64")
             slot = T.Cast("int64", source[row * source_row])
             into = T.Cast("int64", target[row * target_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
             T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
             T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
             T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
             T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
             T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
-            count = T.alloc_var("int32")
-            count = -1
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
+            payload_to = into * payload_slot * 16 + wide(head) * payload_head * 16
+            T.assume(payload_to % 16 == 0)
+            key_scale_to = into * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+            T.assume(key_scale_to % 4 == 0)
+            value_scale_to = into * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+            T.assume(value_scale_to % 4 == 0)
+            comp_key_to = into * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+            T.assume(comp_key_to % 8 == 0)
+            comp_u_to = into * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+            T.assume(comp_u_to % 8 == 0)
+            record_decay_to = into * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            T.assume(record_decay_to % 4 == 0)
+            record_key_to = into * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            T.assume(record_key_to % 8 == 0)
+            record_u_to = into * record_u_slot * 8 + wide(head) * record_u_head * 8
+            T.assume(record_u_to % 8 == 0)
             if slot >= first_slot and into >= first_slot:
                 if slot < num_slots and into < num_slots:
-                    count = cursor[cursor_at]
-                    if count < 0 or count > P:
-                        count = -1
-                        if tx == 0:
-                            status[1] = 1
+                    for rr_ in T.serial(ROUNDS):
+                        # On its way before the cursor is known: what does not depend on it.
+                        for ii in T.unroll(payload_held):
+                            at_payload = (rr_ * DEPTH + ii) * threads + tx
+                            if at_payload < K*V // 16:
+                                for ee in T.vectorized(16):
+                                    c_payload[ii * 16 + ee] = payload[payload_at + at_payload * 16 + ee]
+                        for ii in T.unroll(key_scale_held):
+                            at_key_scale = (rr_ * DEPTH + ii) * threads + tx
+                            if at_key_scale < K // 4:
+                                for ee in T.vectorized(4):
+                                    c_key_scale[ii * 4 + ee] = key_scale[key_scale_at + at_key_scale * 4 + ee]
+                        for ii in T.unroll(value_scale_held):
+                            at_value_scale = (rr_ * DEPTH + ii) * threads + tx
+                            if at_value_scale < V // 4:
+                                for ee in T.vectorized(4):
+                                    c_value_scale[ii * 4 + ee] = value_scale[value_scale_at + at_value_scale * 4 + ee]
+                        for ii in T.unroll(comp_key_held):
+                            at_comp_key = (rr_ * DEPTH + ii) * threads + tx
+                            if at_comp_key < R * K // 8:
+                                for ee in T.vectorized(8):
+                                    c_comp_key[ii * 8 + ee] = comp_key[comp_key_at + at_comp_key * 8 + ee]
+                        for ii in T.unroll(comp_u_held):
+                            at_comp_u = (rr_ * DEPTH + ii) * threads + tx
+                            if at_comp_u < R * V // 8:
+                                for ee in T.vectorized(8):
+                                    c_comp_u[ii * 8 + ee] = comp_u[comp_u_at + at_comp_u * 8 + ee]
+                        count = T.alloc_var("int32")
+                        begun = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        begun = phase[phase_at]
+                        if count < 0 or count > P:
+                            count = -1
+                            if tx == 0:
+                                status[1] = 1
+                        if count >= 0:
+                            # The group's value heads share the keys: its first head moves them.
+                            key_count = T.alloc_var("int32")
+                            key_count = T.if_then_else(head % (HV // H) == 0, count, 0)
+                            for ii in T.unroll(record_decay_held):
+                                at_record_decay = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_decay < count * 1 // 1:
+                                    for ee in T.vectorized(1):
+                                        c_record_decay[ii * 1 + ee] = record_decay[record_decay_at + at_record_decay * 1 + ee]
+                            for ii in T.unroll(record_key_held):
+                                at_record_key = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_key < key_count * K // 8:
+                                    for ee in T.vectorized(8):
+                                        c_record_key[ii * 8 + ee] = record_key[record_key_at + at_record_key * 8 + ee]
+                            for ii in T.unroll(record_u_held):
+                                at_record_u = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_u < count * V // 8:
+                                    for ee in T.vectorized(8):
+                                        c_record_u[ii * 8 + ee] = record_u[record_u_at + at_record_u * 8 + ee]
+                            for ii in T.unroll(payload_held):
+                                at_payload = (rr_ * DEPTH + ii) * threads + tx
+                                if at_payload < K*V // 16:
+                                    for ee in T.vectorized(16):
+                                        payload[payload_to + at_payload * 16 + ee] = c_payload[ii * 16 + ee]
+                            for ii in T.unroll(key_scale_held):
+                                at_key_scale = (rr_ * DEPTH + ii) * threads + tx
+                                if at_key_scale < K // 4:
+                                    for ee in T.vectorized(4):
+                                        key_scale[key_scale_to + at_key_scale * 4 + ee] = c_key_scale[ii * 4 + ee]
+                            for ii in T.unroll(value_scale_held):
+                                at_value_scale = (rr_ * DEPTH + ii) * threads + tx
+                                if at_value_scale < V // 4:
+                                    for ee in T.vectorized(4):
+                                        value_scale[value_scale_to + at_value_scale * 4 + ee] = c_value_scale[ii * 4 + ee]
+                            for ii in T.unroll(comp_key_held):
+                                at_comp_key = (rr_ * DEPTH + ii) * threads + tx
+                                if at_comp_key < R * K // 8:
+                                    for ee in T.vectorized(8):
+                                        comp_key[comp_key_to + at_comp_key * 8 + ee] = c_comp_key[ii * 8 + ee]
+                            for ii in T.unroll(comp_u_held):
+                                at_comp_u = (rr_ * DEPTH + ii) * threads + tx
+                                if at_comp_u < R * V // 8:
+                                    for ee in T.vectorized(8):
+                                        comp_u[comp_u_to + at_comp_u * 8 + ee] = c_comp_u[ii * 8 + ee]
+                            for ii in T.unroll(record_decay_held):
+                                at_record_decay = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_decay < count * 1 // 1:
+                                    for ee in T.vectorized(1):
+                                        record_decay[record_decay_to + at_record_decay * 1 + ee] = c_record_decay[ii * 1 + ee]
+                            for ii in T.unroll(record_key_held):
+                                at_record_key = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_key < key_count * K // 8:
+                                    for ee in T.vectorized(8):
+                                        record_key[record_key_to + at_record_key * 8 + ee] = c_record_key[ii * 8 + ee]
+                            for ii in T.unroll(record_u_held):
+                                at_record_u = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_u < count * V // 8:
+                                    for ee in T.vectorized(8):
+                                        record_u[record_u_to + at_record_u * 8 + ee] = c_record_u[ii * 8 + ee]
+                            if tx == 0:
+                                cursor[into * cursor_slot * 4 + head] = count
+                                phase[into * phase_slot * 4 + head] = begun
                 else:
                     if tx == 0:
                         status[0] = 1
-            if count >= 0:
-                for ii in T.serial((K*V // 16 + threads - 1) // threads):
-                    if ii * threads + tx < K*V // 16:
-                        for ee in T.vectorized(16):
-                            payload[into * (payload_slot * 16) + head * (payload_head * 16) + (ii * threads + tx) * 16 + ee] = payload[payload_at + (ii * threads + tx) * 16 + ee]
-
-                for ii in T.serial((K // 4 + threads - 1) // threads):
-                    if ii * threads + tx < K // 4:
-                        for ee in T.vectorized(4):
-                            key_scale[into * (key_scale_slot * 4) + head * (key_scale_head * 4) + (ii * threads + tx) * 4 + ee] = key_scale[key_scale_at + (ii * threads + tx) * 4 + ee]
-
-                for ii in T.serial((V // 4 + threads - 1) // threads):
-                    if ii * threads + tx < V // 4:
-                        for ee in T.vectorized(4):
-                            value_scale[into * (value_scale_slot * 4) + head * (value_scale_head * 4) + (ii * threads + tx) * 4 + ee] = value_scale[value_scale_at + (ii * threads + tx) * 4 + ee]
-
-                for ii in T.serial((R * K // 8 + threads - 1) // threads):
-                    if ii * threads + tx < R * K // 8:
-                        for ee in T.vectorized(8):
-                            comp_key[into * (comp_key_slot * 8) + head * (comp_key_head * 8) + (ii * threads + tx) * 8 + ee] = comp_key[comp_key_at + (ii * threads + tx) * 8 + ee]
-
-                for ii in T.serial((R * V // 8 + threads - 1) // threads):
-                    if ii * threads + tx < R * V // 8:
-                        for ee in T.vectorized(8):
-                            comp_u[into * (comp_u_slot * 8) + head * (comp_u_head * 8) + (ii * threads + tx) * 8 + ee] = comp_u[comp_u_at + (ii * threads + tx) * 8 + ee]
-
-                for ii in T.serial(((count * 1) + threads - 1) // threads):
-                    if ii * threads + tx < (count * 1):
-                        record_decay[into * (record_decay_slot * 4) + head * (record_decay_head * 4) + ii * threads + tx] = record_decay[record_decay_at + ii * threads + tx]
-
-                # The group's value heads share the key: its first head moves it.
-                if head % (HV // H) == 0:
-                    for ii in T.serial(((count * 1 * K) // 8 + threads - 1) // threads):
-                        if ii * threads + tx < (count * 1 * K) // 8:
-                            for ee in T.vectorized(8):
-                                record_key[into * (record_key_slot * 8) + key_head * (record_key_head * 8) + (ii * threads + tx) * 8 + ee] = record_key[record_key_at + (ii * threads + tx) * 8 + ee]
-
-                for ii in T.serial(((count * 1 * V) // 8 + threads - 1) // threads):
-                    if ii * threads + tx < (count * 1 * V) // 8:
-                        for ee in T.vectorized(8):
-                            record_u[into * (record_u_slot * 8) + head * (record_u_head * 8) + (ii * threads + tx) * 8 + ee] = record_u[record_u_at + (ii * threads + tx) * 8 + ee]
-
-                if tx == 0:
-                    cursor[into * (cursor_slot * 4) + head] = count
-                    phase[into * (phase_slot * 4) + head] = phase[phase_at]
 
     return copy
 
@@ -1896,24 +4653,24 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
             key_head = head // (HV // H)
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 16) + head * (payload_head * 16)
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
             T.assume(payload_at % 16 == 0)
-            key_scale_at = slot * (key_scale_slot * 4) + head * (key_scale_head * 4)
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
             T.assume(key_scale_at % 4 == 0)
-            value_scale_at = slot * (value_scale_slot * 4) + head * (value_scale_head * 4)
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
             T.assume(value_scale_at % 4 == 0)
-            comp_key_at = slot * (comp_key_slot * 8) + head * (comp_key_head * 8)
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
             T.assume(comp_key_at % 8 == 0)
-            comp_u_at = slot * (comp_u_slot * 8) + head * (comp_u_head * 8)
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
             T.assume(comp_u_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             active = T.alloc_var("bool")
             active = False
             if slot >= first_slot:
@@ -1923,25 +4680,25 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
                     if tx == 0:
                         status[0] = 1
             if active:
-                for ii in T.serial((K*V // 16 + threads - 1) // threads):
+                for ii in T.unroll((K*V // 16 + threads - 1) // threads):
                     if ii * threads + tx < K*V // 16:
                         for ee in T.vectorized(16):
                             payload[payload_at + (ii * threads + tx) * 16 + ee] = T.int8(0)
-                for ii in T.serial((K // 4 + threads - 1) // threads):
+                for ii in T.unroll((K // 4 + threads - 1) // threads):
                     if ii * threads + tx < K // 4:
                         for ee in T.vectorized(4):
                             key_scale[key_scale_at + (ii * threads + tx) * 4 + ee] = T.float32(0)
-                for ii in T.serial((V // 4 + threads - 1) // threads):
+                for ii in T.unroll((V // 4 + threads - 1) // threads):
                     if ii * threads + tx < V // 4:
                         for ee in T.vectorized(4):
                             value_scale[value_scale_at + (ii * threads + tx) * 4 + ee] = T.float32(
                                 0
                             )
-                for ii in T.serial((R * K // 8 + threads - 1) // threads):
+                for ii in T.unroll((R * K // 8 + threads - 1) // threads):
                     if ii * threads + tx < R * K // 8:
                         for ee in T.vectorized(8):
                             comp_key[comp_key_at + (ii * threads + tx) * 8 + ee] = T.float16(0)
-                for ii in T.serial((R * V // 8 + threads - 1) // threads):
+                for ii in T.unroll((R * V // 8 + threads - 1) // threads):
                     if ii * threads + tx < R * V // 8:
                         for ee in T.vectorized(8):
                             comp_u[comp_u_at + (ii * threads + tx) * 8 + ee] = T.float16(0)
@@ -1957,6 +4714,16 @@ def limits(K, V, H, HV, P, R):
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"
+    # The flush has a Gram matrix among its static arrays (48 KiB in all), beside what its rule counts.
+    if R > 96:
+        return f"compensators must be at most 96, found {R}"
+    flush = _shared_bytes(K, V, P, R, 256, _slices(K, V, P, R, 256)) + 4 * R * R + 1024
+    for kernel, need in (("flush", flush), ("materialize", _rebuilt_bytes(K, V, P, R))):
+        if need > 166912:
+            return (
+                f"with a window of {P}, {R} compensators and {K} x {V} channels, {kernel} takes {need} "
+                f"bytes of shared memory, and a block has 166912"
+            )
     return None
 
 

@@ -38,7 +38,8 @@ Inputs of a step:
 A row names its slot and is active iff first_slot <= slot < slots of the pool; other rows
 read nothing, write nothing and give zeros. `step` reads and writes the state in place; there
 is no window, so nothing is flushed and positions have no meaning. pool.status is sticky:
-[0] a slot was out of range.
+[0] a slot was out of range. A NaN in a row's inputs shows in its output, and in no other
+row; reset or load such a slot.
 """
 
 import tilelang.language as T
@@ -63,6 +64,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def wide(x):
+    """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
+    return T.Cast("int64", T.Cast("uint32", x))
+
+
 def widen(x):
     """FP32 value of a stored element; uint16 holds the bits of a BF16."""
     if x.dtype == "uint16":
@@ -71,9 +77,13 @@ def widen(x):
 
 
 def narrow(x, dtype):
-    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing."""
+    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing.
+
+    NaN stays NaN: comparisons let it pass, where minimum and maximum drop it on a GPU.
+    """
     if dtype == "float16":
-        return T.Cast("float16", T.max(T.min(x, FACTOR_MAX), -FACTOR_MAX))
+        above = T.if_then_else(x < -FACTOR_MAX, -FACTOR_MAX, x)
+        return T.Cast("float16", T.if_then_else(x > FACTOR_MAX, FACTOR_MAX, above))
     if dtype == "uint16":
         bits = T.reinterpret(x, "uint32")
         odd = (bits >> T.uint32(16)) & T.uint32(1)
@@ -129,6 +139,42 @@ def pick(condition, yes, no):
     return yes if condition else no
 
 
+def quick_exp2(x):
+    """2^x for x <= 0, in one instruction; results below FP32's normal numbers are zero."""
+    return T.call_extern("float32", "leapgen_exp2", x)
+
+
+QUICK = """
+static __device__ __forceinline__ float leapgen_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+"""
+
+
+def warp_max(x):
+    """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
+    return T.call_extern(
+        "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(x, "uint32")
+    )
+
+
+def exponent(bits):
+    """Bits of the power of two of a float >= 0 that is given by its bits, far from both ends."""
+    return T.max(T.min(bits & T.uint32(0x7F800000), T.uint32(0x7E800000)), T.uint32(0x00800000))
+
+
+def inverse(bits):
+    """1 / x of a power of two that `exponent` gave."""
+    return T.reinterpret(T.uint32(0x7F000000) - bits, "float32")
+
+
+def byte_permute(low, high, selector):
+    """Four bytes out of eight; hexadecimal digit i of the selector chooses byte i."""
+    return T.call_extern("uint32", "__byte_perm", low, high, selector)
+
+
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments, and of all kernels that walk over a tile as it does."""
     slices = 1
@@ -169,12 +215,12 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
-        payload_slot: T.int64, payload_head: T.int64, slots_row: T.int64, q_row: T.int64,
-        q_head: T.int64, q_axis: T.int64, k_row: T.int64, k_head: T.int64, k_axis: T.int64,
-        v_row: T.int64, v_head: T.int64, v_axis: T.int64, a_row: T.int64, a_head: T.int64,
-        a_axis: T.int64, b_row: T.int64, b_head: T.int64, A_log_head: T.int64,
-        dt_bias_head: T.int64, dt_bias_axis: T.int64, out_row: T.int64, out_head: T.int64,
-        out_axis: T.int64,
+        payload_slot: T.uint32, payload_head: T.uint32, slots_row: T.uint32, q_row: T.uint32,
+        q_head: T.uint32, q_axis: T.uint32, k_row: T.uint32, k_head: T.uint32, k_axis: T.uint32,
+        v_row: T.uint32, v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32, a_head: T.uint32,
+        a_axis: T.uint32, b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
+        dt_bias_head: T.uint32, dt_bias_axis: T.uint32, out_row: T.uint32, out_head: T.uint32,
+        out_axis: T.uint32,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV * slices, threads=threads) as block:
@@ -182,18 +228,21 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
             bid = block // slices
             s_first = block % slices * SLICE  # first value channel of the slice
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
             # count: 0; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
                     count = 0
                 else:
                     if tx == 0:
@@ -202,7 +251,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                 for ii in T.unroll((SLICE + threads - 1) // threads):
                     vv = s_first + ii * threads + tx
                     if ii * threads + tx < SLICE:
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             T.float32(0.0), "bfloat16"
                         )
             else:
@@ -215,27 +264,27 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                         if s_row < SLICE and s_at < K:
                             for ee in T.vectorized(CHUNK):
                                 s_z[(ii * RUNS + rr_) * CHUNK + ee] = payload[payload_at + (s_first + s_row) * K + s_at + ee]
-                own_q_raw = T.alloc_local((KEYS,), "float32")
-                own_k_raw = T.alloc_local((KEYS,), "float32")
-                own_v = T.alloc_local((VALUES,), "float32")
-                own_a = T.alloc_local((KEYS,), "float32")
-                own_b = T.alloc_local((1,), "float32")
+                own_q_raw = T.alloc_local((KEYS,), "bfloat16")
+                own_k_raw = T.alloc_local((KEYS,), "bfloat16")
+                own_v = T.alloc_local((VALUES,), "bfloat16")
+                own_a = T.alloc_local((KEYS,), "bfloat16")
+                own_b = T.alloc_local((1,), "bfloat16")
                 own_A_log = T.alloc_local((1,), "float32")
                 own_dt_bias = T.alloc_local((KEYS,), "float32")
-                own_b[0] = widen(b_in[row * b_row + head * b_head])
-                own_A_log[0] = widen(A_log_in[head * A_log_head])
+                own_b[0] = b_in[row * b_row + wide(head) * b_head]
+                own_A_log[0] = A_log_in[wide(head) * A_log_head]
                 for ii in T.unroll(KEYS):
                     kk = ii * threads + tx
                     if kk < K:
-                        own_q_raw[ii] = widen(q_in[row * q_row + key_head * q_head + kk * q_axis])
-                        own_k_raw[ii] = widen(k_in[row * k_row + key_head * k_head + kk * k_axis])
-                        own_a[ii] = widen(a_in[row * a_row + head * a_head + kk * a_axis])
-                        own_dt_bias[ii] = widen(dt_bias_in[head * dt_bias_head + kk * dt_bias_axis])
+                        own_q_raw[ii] = q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
+                        own_k_raw[ii] = k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
+                        own_a[ii] = a_in[row * a_row + wide(head) * a_head + wide(kk) * a_axis]
+                        own_dt_bias[ii] = dt_bias_in[wide(head) * dt_bias_head + wide(kk) * dt_bias_axis]
                 t_v = T.alloc_local((ROWS,), "float32")
                 for ii in T.unroll(ROWS):
                     vv = s_first + ii * GROUPS + tx // lanes
                     if ii * GROUPS + tx // lanes < SLICE:
-                        t_v[ii] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
+                        t_v[ii] = widen(v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis])
                 s_acc = T.alloc_local((3,), "float32")
                 # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
                 x_S = T.alloc_shared((K,), "float32", scope="shared")
@@ -246,13 +295,13 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                 k_raw = T.alloc_local((KEYS,), "float32")
                 G1 = T.alloc_local((KEYS,), "float32")
                 A_log = T.alloc_var("float32")
-                A_log = own_A_log[0]
+                A_log = widen(own_A_log[0])
 
                 # Due after the barrier below: one warp computes them for all.
                 s_late1 = T.alloc_shared((1,), "float32", scope="shared")
                 if tx // 32 == WARPS - 1:
                     b = T.alloc_var("float32")
-                    b = own_b[0]
+                    b = widen(own_b[0])
                     beta = T.alloc_var("float32")
                     beta = 1.0 / (1.0 + T.exp(-b))
 
@@ -263,29 +312,39 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                 for ii in T.unroll(KEYS):
                     kk = ii * threads + tx
                     if kk < K:
-                        q_raw[ii] = own_q_raw[ii]
-                        k_raw[ii] = own_k_raw[ii]
+                        q_raw[ii] = widen(own_q_raw[ii])
+                        k_raw[ii] = widen(own_k_raw[ii])
                         a = T.alloc_var("float32")
-                        a = own_a[ii]
+                        a = widen(own_a[ii])
                         dt_bias = T.alloc_var("float32")
-                        dt_bias = own_dt_bias[ii]
+                        dt_bias = widen(own_dt_bias[ii])
                         G0 = T.alloc_var("float32")
                         G0 = 0.0
                         g = T.alloc_var("float32")
                         g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
                             A_log
                         )
-                        G1[ii] = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
+                        G1[ii] = G0 + T.if_then_else(
+                            1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                        )
                         x_S[kk] = T.exp2(G1[ii])
                         s_acc[0] += q_raw[ii] * q_raw[ii]
                         s_acc[1] += k_raw[ii] * k_raw[ii]
                         s_acc[2] += k_raw[ii] * q_raw[ii]
-                s_red1 = T.alloc_shared((3, WARPS), "float32", scope="shared")
-                for jj in T.unroll(3):
-                    s_acc[jj] = T.warp_reduce_sum(s_acc[jj])
-                if tx % 32 == 0:
-                    for jj in T.unroll(3):
-                        s_red1[jj, tx // 32] = s_acc[jj]
+                s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                s_half1_0 = T.alloc_var("float32")
+                s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                s_half1_1 = T.alloc_var("float32")
+                s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                s_sum1 = T.alloc_var("float32")
+                s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                for mm_ in T.unroll(3):
+                    s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                if tx % 32 < 4:
+                    s_red1[tx % 32, tx // 32] = s_sum1
                 T.sync_threads()
                 for jj in T.unroll(3):
                     s_acc[jj] = s_red1[jj, 0]
@@ -300,8 +359,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                 beta = T.alloc_var("float32")
                 beta = s_late1[0]
                 b = T.alloc_var("float32")
-                b = own_b[0]
-
+                b = widen(own_b[0])
                 p_q_1 = T.alloc_var("float32")
                 p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
 
@@ -361,7 +419,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                     u1 = T.alloc_var("float32")
                     u1 = beta * (v - y1)
                     if s_row < SLICE and tx % lanes == 0:
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             yq + p_q_1 * u1, "bfloat16"
                         )
                     for rr_ in T.unroll(RUNS):
@@ -400,25 +458,28 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8,
         state: flat("state", "float32"),
         payload_slot: T.int64, payload_head: T.int64, slots_row: T.int64, state_row: T.int64,
         state_head: T.int64, state_key: T.int64, state_value: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        state_whole: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV * slices, threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
             bid = block // slices
             s_first = block % slices * SLICE  # first value channel of the slice
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
             # count: 0; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
                     count = 0
                 else:
                     if tx == 0:
@@ -438,15 +499,23 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8,
                         if s_row < SLICE and s_at < K:
                             for ee in T.vectorized(CHUNK):
                                 s_z[(ii * RUNS + rr_) * CHUNK + ee] = payload[payload_at + (s_first + s_row) * K + s_at + ee]
+                s_x = T.alloc_local((CHUNK,), "float32")
                 for ii in T.unroll(ROWS):
                     s_row = ii * GROUPS + tx // lanes
                     for rr_ in T.unroll(RUNS):
                         s_at = (rr_ * lanes + tx % lanes) * CHUNK
                         if s_row < SLICE and s_at < K:
                             for ee in T.unroll(CHUNK):
-                                state[row * state_row + head * state_head + (s_at + ee) * state_key + (s_first + s_row) * state_value] = widen(
-                                    s_z[(ii * RUNS + rr_) * CHUNK + ee]
-                                )
+                                s_x[ee] = widen(s_z[(ii * RUNS + rr_) * CHUNK + ee])
+                            s_to = T.alloc_var("int64")
+                            s_to = row * state_row + head * state_head + s_at * state_key + (s_first + s_row) * state_value
+                            if state_whole != 0 and state_key == 1:
+                                for aa in T.unroll(CHUNK // 4):
+                                    for ee in T.vectorized(4):
+                                        state[s_to // 4 * 4 + aa * 4 + ee] = s_x[aa * 4 + ee]
+                            else:
+                                for ee in T.unroll(CHUNK):
+                                    state[s_to + ee * state_key] = s_x[ee]
 
     return materialize
 
@@ -479,18 +548,21 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, 
             bid = block // slices
             s_first = block % slices * SLICE  # first value channel of the slice
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
             # count: 0; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
                     count = 0
                 else:
                     if tx == 0:
@@ -522,7 +594,17 @@ def config_copy(K, V, H, HV, P, R, D=0):
 
 
 def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
-    """Duplicate slots bit by bit, records below the cursor included. threads: of a block."""
+    """Duplicate slots bit by bit, records below the cursor included. threads: of a block.
+
+    A block has its whole tile in flight, to registers, before it writes any of it.
+    """
+    DEPTH = 8  # accesses of one tensor that a thread has in flight; the rest goes in more rounds
+    payload_turns = -(-(K*V // 8) // threads)
+    payload_held = min(payload_turns, DEPTH)
+    ROUNDS = -(-max(
+        payload_turns,
+        1,
+    ) // DEPTH)
 
     @T.prim_func
     def copy(
@@ -534,6 +616,7 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
+            c_payload = T.alloc_local((max(payload_held, 1) * 8,), "bfloat16")
             tx = T.get_thread_binding()
             row = T.Cast("int64", bid // HV)
             head = bid % HV
@@ -542,22 +625,30 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
             into = T.alloc_var("int64")
             slot = T.Cast("int64", source[row * source_row])
             into = T.Cast("int64", target[row * target_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            count = T.alloc_var("int32")
-            count = -1
+            payload_to = into * payload_slot * 8 + wide(head) * payload_head * 8
+            T.assume(payload_to % 8 == 0)
             if slot >= first_slot and into >= first_slot:
                 if slot < num_slots and into < num_slots:
-                    count = 0
+                    for rr_ in T.serial(ROUNDS):
+                        # On its way before the cursor is known: what does not depend on it.
+                        for ii in T.unroll(payload_held):
+                            at_payload = (rr_ * DEPTH + ii) * threads + tx
+                            if at_payload < K*V // 8:
+                                for ee in T.vectorized(8):
+                                    c_payload[ii * 8 + ee] = payload[payload_at + at_payload * 8 + ee]
+                        count = T.alloc_var("int32")
+                        count = 0
+                        if count >= 0:
+                            for ii in T.unroll(payload_held):
+                                at_payload = (rr_ * DEPTH + ii) * threads + tx
+                                if at_payload < K*V // 8:
+                                    for ee in T.vectorized(8):
+                                        payload[payload_to + at_payload * 8 + ee] = c_payload[ii * 8 + ee]
                 else:
                     if tx == 0:
                         status[0] = 1
-            if count >= 0:
-                for ii in T.serial((K*V // 8 + threads - 1) // threads):
-                    if ii * threads + tx < K*V // 8:
-                        for ee in T.vectorized(8):
-                            payload[into * (payload_slot * 8) + head * (payload_head * 8) + (ii * threads + tx) * 8 + ee] = payload[payload_at + (ii * threads + tx) * 8 + ee]
-
 
     return copy
 
@@ -585,7 +676,7 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
             key_head = head // (HV // H)
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
             active = T.alloc_var("bool")
             active = False
@@ -596,7 +687,7 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
                     if tx == 0:
                         status[0] = 1
             if active:
-                for ii in T.serial((K*V // 8 + threads - 1) // threads):
+                for ii in T.unroll((K*V // 8 + threads - 1) // threads):
                     if ii * threads + tx < K*V // 8:
                         for ee in T.vectorized(8):
                             payload[payload_at + (ii * threads + tx) * 8 + ee] = T.bfloat16(0)

@@ -44,7 +44,10 @@ A row names its slot and is active iff first_slot <= slot < slots of the pool; o
 read nothing, write nothing and give zeros. Records at or beyond the cursor may be NaN.
 Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows whose window is
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
-of range.
+of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
+until the window ends, and in no other row; reset or load such a slot.
+Value heads of one slot that share a key head's record keys stand at one cursor: every call
+keeps it so, and a caller who sets cursors must.
 """
 
 import tilelang.language as T
@@ -69,6 +72,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def wide(x):
+    """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
+    return T.Cast("int64", T.Cast("uint32", x))
+
+
 def widen(x):
     """FP32 value of a stored element; uint16 holds the bits of a BF16."""
     if x.dtype == "uint16":
@@ -77,9 +85,13 @@ def widen(x):
 
 
 def narrow(x, dtype):
-    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing."""
+    """FP32 to a stored element, rounded to nearest even; FP16 saturates instead of overflowing.
+
+    NaN stays NaN: comparisons let it pass, where minimum and maximum drop it on a GPU.
+    """
     if dtype == "float16":
-        return T.Cast("float16", T.max(T.min(x, FACTOR_MAX), -FACTOR_MAX))
+        above = T.if_then_else(x < -FACTOR_MAX, -FACTOR_MAX, x)
+        return T.Cast("float16", T.if_then_else(x > FACTOR_MAX, FACTOR_MAX, above))
     if dtype == "uint16":
         bits = T.reinterpret(x, "uint32")
         odd = (bits >> T.uint32(16)) & T.uint32(1)
@@ -135,11 +147,48 @@ def pick(condition, yes, no):
     return yes if condition else no
 
 
+def quick_exp2(x):
+    """2^x for x <= 0, in one instruction; results below FP32's normal numbers are zero."""
+    return T.call_extern("float32", "leapgen_exp2", x)
+
+
+QUICK = """
+static __device__ __forceinline__ float leapgen_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+"""
+
+
+def warp_max(x):
+    """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
+    return T.call_extern(
+        "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(x, "uint32")
+    )
+
+
+def exponent(bits):
+    """Bits of the power of two of a float >= 0 that is given by its bits, far from both ends."""
+    return T.max(T.min(bits & T.uint32(0x7F800000), T.uint32(0x7E800000)), T.uint32(0x00800000))
+
+
+def inverse(bits):
+    """1 / x of a power of two that `exponent` gave."""
+    return T.reinterpret(T.uint32(0x7F000000) - bits, "float32")
+
+
+def byte_permute(low, high, selector):
+    """Four bytes out of eight; hexadecimal digit i of the selector chooses byte i."""
+    return T.call_extern("uint32", "__byte_perm", low, high, selector)
+
+
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments: a rule of the shape and of shared memory."""
     threads = 128 if K * V <= 16384 else 256
     resident = 233472 // (_staged_bytes(K, V, P, R) + 1024)
-    return {"threads": threads, "min_blocks": max(1, min(resident or 7, 896 // threads)), "staged": resident > 0}
+    blocks = max(1, min(resident or 7, 896 // threads))
+    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0}
 
 
 def _staged_bytes(K, V, P, R):
@@ -186,14 +235,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
-        payload_slot: T.int64, payload_head: T.int64, record_decay_slot: T.int64,
-        record_decay_head: T.int64, record_key_slot: T.int64, record_key_head: T.int64,
-        record_u_slot: T.int64, record_u_head: T.int64, cursor_slot: T.int64, phase_slot: T.int64,
-        slots_row: T.int64, q_row: T.int64, q_head: T.int64, q_axis: T.int64, k_row: T.int64,
-        k_head: T.int64, k_axis: T.int64, v_row: T.int64, v_head: T.int64, v_axis: T.int64,
-        a_row: T.int64, a_head: T.int64, a_axis: T.int64, b_row: T.int64, b_head: T.int64,
-        A_log_head: T.int64, dt_bias_head: T.int64, dt_bias_axis: T.int64, out_row: T.int64,
-        out_head: T.int64, out_axis: T.int64,
+        payload_slot: T.uint32, payload_head: T.uint32, record_decay_slot: T.uint32,
+        record_decay_head: T.uint32, record_key_slot: T.uint32, record_key_head: T.uint32,
+        record_u_slot: T.uint32, record_u_head: T.uint32, cursor_slot: T.uint32,
+        phase_slot: T.uint32, slots_row: T.uint32, q_row: T.uint32, q_head: T.uint32,
+        q_axis: T.uint32, k_row: T.uint32, k_head: T.uint32, k_axis: T.uint32, v_row: T.uint32,
+        v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32, a_head: T.uint32, a_axis: T.uint32,
+        b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32, dt_bias_head: T.uint32,
+        dt_bias_axis: T.uint32, out_row: T.uint32, out_head: T.uint32, out_axis: T.uint32,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
@@ -203,34 +252,38 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             s_record_u = T.alloc_shared((N * V if staged else 16,), "float16")
             s_record_decay = T.alloc_shared((1 * P * K if staged else 16,), "float32")
             s_ready = T.alloc_barrier([1, 1])
-            own_q_raw = T.alloc_local((KEYS,), "float32")
-            own_k_raw = T.alloc_local((KEYS,), "float32")
-            own_v = T.alloc_local((VALUES,), "float32")
-            own_a = T.alloc_local((KEYS,), "float32")
-            own_b = T.alloc_local((1,), "float32")
+            own_q_raw = T.alloc_local((KEYS,), "bfloat16")
+            own_k_raw = T.alloc_local((KEYS,), "bfloat16")
+            own_v = T.alloc_local((VALUES,), "bfloat16")
+            own_a = T.alloc_local((KEYS,), "bfloat16")
+            own_b = T.alloc_local((1,), "bfloat16")
             own_A_log = T.alloc_local((1,), "float32")
             own_dt_bias = T.alloc_local((KEYS,), "float32")
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             # count: tokens in the window; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
+                    count = cursor[cursor_at]
                     # On its way before the cursor is known: what does not depend on it.
                     if staged and tx == 0:
                         T.mbarrier_arrive_expect_tx(s_ready[0], K * V * 2)
@@ -241,26 +294,19 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             K * V * 2,
                             0,
                         )
-                    own_b[0] = widen(b_in[row * b_row + head * b_head])
-                    own_A_log[0] = widen(A_log_in[head * A_log_head])
+                    own_b[0] = b_in[row * b_row + wide(head) * b_head]
+                    own_A_log[0] = A_log_in[wide(head) * A_log_head]
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            own_q_raw[ii] = widen(
-                                q_in[row * q_row + key_head * q_head + kk * q_axis]
-                            )
-                            own_k_raw[ii] = widen(
-                                k_in[row * k_row + key_head * k_head + kk * k_axis]
-                            )
-                            own_a[ii] = widen(a_in[row * a_row + head * a_head + kk * a_axis])
-                            own_dt_bias[ii] = widen(
-                                dt_bias_in[head * dt_bias_head + kk * dt_bias_axis]
-                            )
+                            own_q_raw[ii] = q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
+                            own_k_raw[ii] = k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
+                            own_a[ii] = a_in[row * a_row + wide(head) * a_head + wide(kk) * a_axis]
+                            own_dt_bias[ii] = dt_bias_in[wide(head) * dt_bias_head + wide(kk) * dt_bias_axis]
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
-                            own_v[ii] = widen(v_in[row * v_row + head * v_head + vv * v_axis])
-                    count = cursor[cursor_at]
+                            own_v[ii] = v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis]
                     if count < 0 or count > P - 1:
                         count = -1
                         if tx == 0:
@@ -269,17 +315,18 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     if tx == 0:
                         status[0] = 1
             if count < 0:
-                if slot >= first_slot and slot < num_slots:
+                if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
                     if staged:
                         T.mbarrier_wait_parity(s_ready[0], 0)
                 for ii in T.unroll(VALUES):
                     vv = ii * threads + tx
                     if vv < V:
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             T.float32(0.0), "bfloat16"
                         )
             else:
+                s_acc = T.alloc_local((3,), "float32")
                 # Compensators and the window's records; nothing at or beyond the cursor.
                 if staged and tx == 0:
                     T.mbarrier_arrive_expect_tx(
@@ -311,7 +358,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             count * K * 4,
                             0,
                         )
-                s_acc = T.alloc_local((3,), "float32")
                 s_y = T.alloc_shared((2, V), "float32", scope="shared")
                 s_w = T.alloc_shared((2, R + N), "float32", scope="shared")
                 # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
@@ -323,13 +369,13 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 q_raw = T.alloc_local((KEYS,), "float32")
                 k_raw = T.alloc_local((KEYS,), "float32")
                 A_log = T.alloc_var("float32")
-                A_log = own_A_log[0]
+                A_log = widen(own_A_log[0])
 
                 # Due after the barrier below: one warp computes them for all.
                 s_late1 = T.alloc_shared((1,), "float32", scope="shared")
                 if tx // 32 == WARPS - 1:
                     b = T.alloc_var("float32")
-                    b = own_b[0]
+                    b = widen(own_b[0])
                     beta = T.alloc_var("float32")
                     beta = 1.0 / (1.0 + T.exp(-b))
 
@@ -340,30 +386,40 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 for ii in T.unroll(KEYS):
                     kk = ii * threads + tx
                     if kk < K:
-                        q_raw[ii] = own_q_raw[ii]
-                        k_raw[ii] = own_k_raw[ii]
+                        q_raw[ii] = widen(own_q_raw[ii])
+                        k_raw[ii] = widen(own_k_raw[ii])
                         a = T.alloc_var("float32")
-                        a = own_a[ii]
+                        a = widen(own_a[ii])
                         dt_bias = T.alloc_var("float32")
-                        dt_bias = own_dt_bias[ii]
+                        dt_bias = widen(own_dt_bias[ii])
                         G0 = T.alloc_var("float32")
                         G0 = 0.0
                         if count > 0:
-                            G0 = record_decay[record_decay_at + (count - 1) * K + kk]
+                            G0 = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
                         g = T.alloc_var("float32")
                         g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
                             A_log
                         )
-                        G1[kk] = G0 + T.max(1.4426950408889634 * g, T.float32(-150.0))
+                        G1[kk] = G0 + T.if_then_else(
+                            1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                        )
                         s_acc[0] += q_raw[ii] * q_raw[ii]
                         s_acc[1] += k_raw[ii] * k_raw[ii]
                         s_acc[2] += k_raw[ii] * q_raw[ii]
-                s_red1 = T.alloc_shared((3, WARPS), "float32", scope="shared")
-                for jj in T.unroll(3):
-                    s_acc[jj] = T.warp_reduce_sum(s_acc[jj])
-                if tx % 32 == 0:
-                    for jj in T.unroll(3):
-                        s_red1[jj, tx // 32] = s_acc[jj]
+                s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                s_half1_0 = T.alloc_var("float32")
+                s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                s_half1_1 = T.alloc_var("float32")
+                s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                s_sum1 = T.alloc_var("float32")
+                s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                for mm_ in T.unroll(3):
+                    s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                if tx % 32 < 4:
+                    s_red1[tx % 32, tx // 32] = s_sum1
                 T.sync_threads()
                 for jj in T.unroll(3):
                     s_acc[jj] = s_red1[jj, 0]
@@ -378,8 +434,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 beta = T.alloc_var("float32")
                 beta = s_late1[0]
                 b = T.alloc_var("float32")
-                b = own_b[0]
-
+                b = widen(own_b[0])
                 p_q_1 = T.alloc_var("float32")
                 p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
 
@@ -465,10 +520,10 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             y1 += s_w[0, R + jj] * s_u
                             yq += s_w[1, R + jj] * s_u
                         v = T.alloc_var("float32")
-                        v = own_v[ii]
+                        v = widen(own_v[ii])
                         u1 = T.alloc_var("float32")
                         u1 = beta * (v - y1)
-                        out[row * out_row + head * out_head + vv * out_axis] = narrow(
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             yq + p_q_1 * u1, "bfloat16"
                         )
                         record_u[record_u_at + (count) * V + vv] = narrow(u1, "float16")
@@ -481,7 +536,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         record_decay[record_decay_at + (count) * K + kk] = G1[kk]
                 if tx == 0:
                     cursor[cursor_at] = count + 1
-
     return step
 
 
@@ -499,19 +553,25 @@ def _slices(K, V, P, R, threads):
     return next((s for s in fits if _shared_bytes(K, V, P, R, threads, s) <= 232448), fits[-1])
 
 
-def config_flush(K, V, H, HV, P, R, D=0):
-    """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
+def _config_slices(K, V, P, R):
+    """Tuning arguments of a kernel that holds the state as FP32 in shared memory."""
     slices = _slices(K, V, P, R, 256)
     resident = 233472 // (_shared_bytes(K, V, P, R, 256, slices) + 1024)
-    min_blocks = max(1, min(2, resident))
-    return {"threads": 256, "slices": slices, "min_blocks": min_blocks, "blocks": min_blocks * 132}
+    return {"threads": 256, "slices": slices, "min_blocks": max(1, min(2, resident))}
+
+
+def config_flush(K, V, H, HV, P, R, D=0):
+    """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
+    config = _config_slices(K, V, P, R)
+    return {**config, "blocks": config["min_blocks"] * 132}
 
 
 def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264):
     """Close the window of every row whose phase and count have reached P; others are left alone.
 
-    threads: of a block, at least K and V / slices.
-    slices: parts of the value channels that are in shared memory one after the other.
+    threads: of a block; V where words are held, else at least K and V / slices.
+    slices: parts of the value channels that are in shared memory one after the other, as FP32.
+    min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     blocks: of a launch at most; each looks through its share of rows and value heads.
     """
     WARPS = threads // 32
@@ -561,11 +621,11 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         status[0] = 1
                     elif tile_slot >= first_slot:
                         tile_count = T.alloc_var("int32")
-                        tile_count = cursor[tile_slot * (cursor_slot * 4) + (look % HV)]
+                        tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
                         if tile_count < 0 or tile_count > P:
                             status[1] = 1
                         else:
-                            if tile_count + phase[tile_slot * (phase_slot * 4) + (look % HV)] >= P:
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= P:
                                 s_due[tx] = look
                 T.sync_threads()
                 for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
@@ -577,20 +637,16 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                         key_head = head // (HV // H)
                         slot = T.alloc_var("int64")
                         slot = T.Cast("int64", slots[row * slots_row])
-                        payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+                        payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
                         T.assume(payload_at % 8 == 0)
-                        record_decay_at = slot * (record_decay_slot * 4) + head * (
-                            record_decay_head * 4
-                        )
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
                         T.assume(record_decay_at % 4 == 0)
-                        record_key_at = slot * (record_key_slot * 8) + key_head * (
-                            record_key_head * 8
-                        )
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
                         T.assume(record_key_at % 8 == 0)
-                        record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
                         T.assume(record_u_at % 8 == 0)
-                        cursor_at = slot * (cursor_slot * 4) + head
-                        phase_at = slot * (phase_slot * 4) + head
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
                         count = T.alloc_var("int32")
                         count = cursor[cursor_at]
                         # The arrays below still serve the head before this one.
@@ -671,21 +727,30 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
 
 
 def config_materialize(K, V, H, HV, P, R, D=0):
-    """Default of build_materialize's tuning arguments."""
-    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
+    """Default of build_materialize's tuning arguments: a rule of shared memory."""
+    resident = 233472 // (_rebuilt_bytes(K, V, P, R) + 1024)
+    return {"threads": 256, "min_blocks": max(1, min(3, resident))}
 
 
-def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
-    """The FP32 state at the cursor; the slot is left as it is. See build_flush for the arguments."""
-    WARPS = threads // 32
+def _rebuilt_bytes(K, V, P, R):
+    """Shared memory of build_materialize: weights, and the rows and corrections of all records."""
+    weights = -(-4 * (K + V) // 1024) * 1024  # static arrays end at whole KiB
+    return weights + 4 * (R + 1 * P) * (K + V)
+
+
+def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, min_blocks=4):
+    """The FP32 state at the cursor; the slot is left as it is.
+
+    A thread has a tile of 4 x 4 channels in registers, and then the next one. Neighbouring threads
+    have neighbours along the inner axis, on which the result is contiguous: keys or value channels.
+
+    threads: of a block (one row and value head), at least K / 4 and V / 4.
+    min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
+    """
     N = 1 * P  # records of a full window
-    CHUNK = 8  # codes a thread decodes at once
-    SLICE = V // slices  # value channels in shared memory at once
-    SLICES = slices
-    PITCH = K + 1  # odd: neighbouring value channels fall into different banks
-    SUBS = threads // K  # threads that share a key channel
-    PARTS = threads // SLICE  # threads that share a value channel
-    RANK = max(R, 1)
+    KEY_GROUPS, VALUE_GROUPS = threads // (K // 4), threads // (V // 4)  # rows of tiles a turn
+    TURNS = max(-(-V // (4 * KEY_GROUPS)), -(-K // (4 * VALUE_GROUPS)))  # tiles of a thread
+    SIDE = 1  # value channels whose codes lie side by side
 
     @T.prim_func
     def materialize(
@@ -703,32 +768,48 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
         record_u_slot: T.int64, record_u_head: T.int64, cursor_slot: T.int64, phase_slot: T.int64,
         slots_row: T.int64, state_row: T.int64, state_head: T.int64, state_key: T.int64,
         state_value: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        state_whole: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
+            s_z = T.alloc_local((16,), "bfloat16")
+            s_e = T.alloc_local((16,), "float32")
             tx = T.get_thread_binding()
-            row = T.Cast("int64", bid // HV)
+            along_keys = state_key <= state_value
+            ir = T.Select(along_keys, tx % (K // 4), tx % (V // 4))
+            group = T.Select(along_keys, tx // (K // 4), tx // (V // 4))
+            groups = T.Select(along_keys, KEY_GROUPS, VALUE_GROUPS)
+            outer_runs = T.Select(along_keys, V // 4, K // 4)
+            tx = T.get_thread_binding()
+            row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
             slot = T.alloc_var("int64")
-            slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             # count: tokens in the window; -1 keeps the row inactive
             count = T.alloc_var("int32")
             count = -1
-            if slot >= first_slot:
-                if slot < num_slots:
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
                     count = cursor[cursor_at]
+                    # On its way before the cursor is known: what does not depend on it.
+                    if group < groups and group < outer_runs:
+                        for jj in T.unroll(4 // SIDE):
+                            for ee in T.vectorized(4 * SIDE):
+                                s_z[jj * 4 * SIDE + ee] = payload[payload_at + payload_offset(4 * T.Select(along_keys, ir, group), 4 * T.Select(along_keys, group, ir) + jj * SIDE, K, V) + ee]
                     if count < 0 or count > P:
                         count = -1
                         if tx == 0:
@@ -736,86 +817,123 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_bloc
                 else:
                     if tx == 0:
                         status[0] = 1
-            kx = tx % K
-            sub = tx // K
             if count < 0:
-                for ii in T.serial((V + SUBS - 1) // SUBS):
-                    vv = ii * SUBS + sub
-                    if sub < SUBS and vv < V:
-                        state[row * state_row + head * state_head + kx * state_key + vv * state_value] = 0.0
+                for ee in T.unroll(16):
+                    s_e[ee] = 0.0
+                for turn in T.unroll(TURNS, unroll_factor=1):
+                    outer = turn * groups + group
+                    if group < groups and outer < outer_runs:
+                        s_at = T.alloc_var("int64")
+                        s_at = row * state_row + head * state_head + 4 * ir * T.min(state_key, state_value) + 4 * outer * T.max(
+                            state_key, state_value
+                        )
+                        if state_whole != 0:
+                            for jj in T.unroll(4):
+                                for ee in T.vectorized(4):
+                                    state[s_at // 4 * 4 + ee] = s_e[4 * jj + ee]
+                                s_at += T.max(state_key, state_value)
+                        else:
+                            for ee in T.unroll(16):
+                                state[s_at + ee // 4 * T.max(state_key, state_value) + ee % 4 * T.min(state_key, state_value)] = s_e[ee]
             else:
-                kx = tx % K
-                sub = tx // K
-                s_S = T.alloc_shared((SLICE * PITCH,), "float32")
-                s_z = T.alloc_local((CHUNK,), "bfloat16")
-                s_e = T.alloc_local((8,), "float32")
-                # Weights of the boundary state's rows and of every record at the cursor.
                 s_weight = T.alloc_shared((K,), "float32", scope="shared")
-                s_rows = T.alloc_shared(((R + N) * K,), "float32")
-                s_u = T.alloc_shared(((R + N) * SLICE,), "float32")
-                for ii in T.unroll((K + threads - 1) // threads):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        G = T.alloc_var("float32")
-                        G = 0.0
+                s_rows = T.alloc_shared(((R + N) * (K + V),), "float32")  # rows, then corrections
+                s_record = T.alloc_local((8,), "float16")
+                s_G = T.alloc_local((8,), "float32")
+                s_rG = T.alloc_local((8,), "float32")
+                for ii in T.unroll(((1 + R) * (K // 8) + threads - 1) // threads):
+                    jj = (ii * threads + tx) // (K // 8)
+                    kk = (ii * threads + tx) % (K // 8) * 8
+                    if jj <= R:
+                        for ee in T.unroll(8):
+                            s_G[ee] = 0.0
                         if count > 0:
-                            G = record_decay[record_decay_at + (count - 1) * K + kk]
-                        start = T.alloc_var("float32")
-                        start = T.exp2(G)
-                        s_weight[kk] = start
-                        # Unrolled, so that the loads of several records are in flight together.
-                        for jj in T.unroll(count, unroll_factor=8):
-                            rk = widen(record_key[record_key_at + jj * K + kk])
-                            rG = record_decay[record_decay_at + jj * K + kk]
-                            s_rows[(R + jj) * K + kk] = rk * T.exp2(G - rG)
-                for ss_ in T.serial(SLICES):
-                    T.sync_threads()
-                    # The state at the cursor, value channels [ss_ * SLICE, ss_ * SLICE + SLICE), into s_S.
-                    for ii in T.unroll(((R + count) * SLICE + threads - 1) // threads, unroll_factor=10):
-                        ee = ii * threads + tx
-                        if ee < (R + count) * SLICE:
-                            jj = ee // SLICE
-                            vv = ss_ * SLICE + ee % SLICE
-                            s_u[ee] = widen(record_u[record_u_at + jj * V + vv])
-                    T.sync_threads()
-                    for ii in T.unroll((SLICE * K // CHUNK + threads - 1) // threads, unroll_factor=4):
-                        s_at = (ii * threads + tx) * CHUNK
-                        if s_at < SLICE * K:
-                            for ee in T.vectorized(CHUNK):
-                                s_z[ee] = payload[payload_at + ss_ * SLICE * K + s_at + ee]
-                            for ee in T.unroll(CHUNK):
-                                kk = payload_key(ss_ * SLICE * K + s_at + ee, K, V)
-                                vv = payload_value(ss_ * SLICE * K + s_at + ee, K, V)
-                                s_S[(vv - ss_ * SLICE) * PITCH + kk] = widen(s_z[ee]) * s_weight[kk]
-                    T.sync_threads()
-                    if sub < SUBS:
-                        for ii in T.serial((SLICE // 8 + SUBS - 1) // SUBS):
-                            s_at = (ii * SUBS + sub) * 8
-                            if s_at < SLICE:
-                                for ee in T.unroll(8):
-                                    s_e[ee] = s_S[(s_at + ee) * PITCH + kx]
-                                for jj in T.serial(R + count):
-                                    for ee in T.unroll(8):
-                                        s_e[ee] += s_rows[jj * K + kx] * s_u[jj * SLICE + s_at + ee]
-                                for ee in T.unroll(8):
-                                    s_S[(s_at + ee) * PITCH + kx] = s_e[ee]
-                    T.sync_threads()
-                    if sub < SUBS:
-                        for ii in T.serial((SLICE + SUBS - 1) // SUBS):
-                            vv = ii * SUBS + sub
-                            if vv < SLICE:
-                                state[row * state_row + head * state_head + kx * state_key + (ss_ * SLICE + vv) * state_value] = s_S[vv * PITCH + kx]
+                            for aa in T.unroll(2):
+                                for ee in T.vectorized(4):
+                                    s_G[aa * 4 + ee] = record_decay[record_decay_at + (count - 1) * K + kk + aa * 4 + ee]
+                        if jj == 0:
+                            for ee in T.unroll(8):
+                                s_weight[kk + ee] = T.exp2(s_G[ee])
+                for ii in T.unroll((N * (K // 8) + threads - 1) // threads, unroll_factor=4):
+                    jj = (ii * threads + tx) // (K // 8)
+                    kk = (ii * threads + tx) % (K // 8) * 8
+                    if jj < count:
+                        for aa in T.unroll(1):
+                            for ee in T.vectorized(8):
+                                s_record[aa * 8 + ee] = record_key[record_key_at + jj * K + kk + aa * 8 + ee]
+                        for aa in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                s_G[aa * 4 + ee] = record_decay[record_decay_at + (count - 1) * K + kk + aa * 4 + ee]
+                        for aa in T.unroll(2):
+                            for ee in T.vectorized(4):
+                                s_rG[aa * 4 + ee] = record_decay[record_decay_at + jj * K + kk + aa * 4 + ee]
+                        for ee in T.unroll(8):
+                            s_rows[(R + jj) * K + kk + ee] = widen(s_record[ee]) * T.exp2(
+                                s_G[ee] - s_rG[ee]
+                            )
+                for ii in T.unroll(((R + N) * (V // 8) + threads - 1) // threads, unroll_factor=4):
+                    jj = (ii * threads + tx) // (V // 8)
+                    vv = (ii * threads + tx) % (V // 8) * 8
+                    if jj >= R and jj < R + count:
+                        for aa in T.unroll(1):
+                            for ee in T.vectorized(8):
+                                s_record[aa * 8 + ee] = record_u[record_u_at + (jj - R) * V + vv + aa * 8 + ee]
+                        for ee in T.unroll(8):
+                            s_rows[(R + N) * K + jj * V + vv + ee] = widen(s_record[ee])
+                T.sync_threads()
+                for turn in T.unroll(TURNS, unroll_factor=1):
+                    outer = turn * groups + group
+                    if group < groups and outer < outer_runs:
+                        s_x = T.alloc_local((16,), "float32")
+                        s_in = T.alloc_local((4,), "float32")
+                        s_out = T.alloc_local((4,), "float32")
+                        for ii in T.vectorized(4):
+                            s_in[ii] = s_weight[4 * T.Select(along_keys, ir, outer) + ii]
+                        for ee in T.unroll(16):
+                            s_x[ee] = widen(s_z[ee]) * s_in[ee % 4]
+                        for ee in T.unroll(16):
+                            s_e[ee] = T.Select(along_keys, s_x[ee], s_x[ee % 4 * 4 + ee // 4])
+                        # The codes of the next tile are on their way while records are added to this one.
+                        if outer + groups < outer_runs:
+                            for jj in T.unroll(4 // SIDE):
+                                for ee in T.vectorized(4 * SIDE):
+                                    s_z[jj * 4 * SIDE + ee] = payload[payload_at + payload_offset(4 * T.Select(along_keys, ir, (outer + groups)), 4 * T.Select(along_keys, (outer + groups), ir) + jj * SIDE, K, V) + ee]
+                        in_at = T.alloc_var("int32")
+                        out_at = T.alloc_var("int32")
+                        in_at = T.Select(along_keys, 0, (R + N) * (K // 4)) + ir
+                        out_at = T.Select(along_keys, (R + N) * (K // 4), 0) + outer
+                        for jj in T.unroll(R + count, unroll_factor=2):
+                            for ii in T.vectorized(4):
+                                s_in[ii] = s_rows[(in_at + jj * T.Select(along_keys, K // 4, V // 4)) * 4 + ii]
+                            for ii in T.vectorized(4):
+                                s_out[ii] = s_rows[(out_at + jj * T.Select(along_keys, V // 4, K // 4)) * 4 + ii]
+                            for ee in T.unroll(16):
+                                s_e[ee] += s_in[ee % 4] * s_out[ee // 4]
+                        s_at = T.alloc_var("int64")
+                        s_at = row * state_row + head * state_head + 4 * ir * T.min(state_key, state_value) + 4 * outer * T.max(
+                            state_key, state_value
+                        )
+                        if state_whole != 0:
+                            for jj in T.unroll(4):
+                                for ee in T.vectorized(4):
+                                    state[s_at // 4 * 4 + ee] = s_e[4 * jj + ee]
+                                s_at += T.max(state_key, state_value)
+                        else:
+                            for ee in T.unroll(16):
+                                state[s_at + ee // 4 * T.max(state_key, state_value) + ee % 4 * T.min(state_key, state_value)] = s_e[ee]
 
     return materialize
 
 
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
-    return {k: v for k, v in config_flush(K, V, H, HV, P, R, D).items() if k != "blocks"}
+    return _config_slices(K, V, P, R)
 
 
 def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1):
-    """Start a slot from an FP32 state, with no records and its phase at position mod P."""
+    """Start a slot from an FP32 state, with no records and its phase at position mod P.
+
+    """
     WARPS = threads // 32
     N = 1 * P  # records of a full window
     CHUNK = 8  # codes a thread decodes at once
@@ -853,16 +971,16 @@ def build_load_state(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_block
             key_head = head // (HV // H)
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             active = T.alloc_var("bool")
             active = False
             if slot >= first_slot:
@@ -910,7 +1028,26 @@ def config_copy(K, V, H, HV, P, R, D=0):
 
 
 def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
-    """Duplicate slots bit by bit, records below the cursor included. threads: of a block."""
+    """Duplicate slots bit by bit, records below the cursor included. threads: of a block.
+
+    A block has its whole tile in flight, to registers, before it writes any of it.
+    """
+    DEPTH = 8  # accesses of one tensor that a thread has in flight; the rest goes in more rounds
+    payload_turns = -(-(K*V // 8) // threads)
+    payload_held = min(payload_turns, DEPTH)
+    record_decay_turns = -(-(P * K // 4) // threads)
+    record_decay_held = min(record_decay_turns, DEPTH)
+    record_key_turns = -(-(P * K // 8) // threads)
+    record_key_held = min(record_key_turns, DEPTH)
+    record_u_turns = -(-(P * V // 8) // threads)
+    record_u_held = min(record_u_turns, DEPTH)
+    ROUNDS = -(-max(
+        payload_turns,
+        record_decay_turns,
+        record_key_turns,
+        record_u_turns,
+        1,
+    ) // DEPTH)
 
     @T.prim_func
     def copy(
@@ -930,6 +1067,10 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
+            c_payload = T.alloc_local((max(payload_held, 1) * 8,), "bfloat16")
+            c_record_decay = T.alloc_local((max(record_decay_held, 1) * 4,), "float32")
+            c_record_key = T.alloc_local((max(record_key_held, 1) * 8,), "float16")
+            c_record_u = T.alloc_local((max(record_u_held, 1) * 8,), "float16")
             tx = T.get_thread_binding()
             row = T.Cast("int64", bid // HV)
             head = bid % HV
@@ -938,54 +1079,86 @@ def build_copy(K, V, H, HV, P, R, D=0, *, threads=256):
             into = T.alloc_var("int64")
             slot = T.Cast("int64", source[row * source_row])
             into = T.Cast("int64", target[row * target_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
-            count = T.alloc_var("int32")
-            count = -1
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
+            payload_to = into * payload_slot * 8 + wide(head) * payload_head * 8
+            T.assume(payload_to % 8 == 0)
+            record_decay_to = into * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            T.assume(record_decay_to % 4 == 0)
+            record_key_to = into * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            T.assume(record_key_to % 8 == 0)
+            record_u_to = into * record_u_slot * 8 + wide(head) * record_u_head * 8
+            T.assume(record_u_to % 8 == 0)
             if slot >= first_slot and into >= first_slot:
                 if slot < num_slots and into < num_slots:
-                    count = cursor[cursor_at]
-                    if count < 0 or count > P:
-                        count = -1
-                        if tx == 0:
-                            status[1] = 1
+                    for rr_ in T.serial(ROUNDS):
+                        # On its way before the cursor is known: what does not depend on it.
+                        for ii in T.unroll(payload_held):
+                            at_payload = (rr_ * DEPTH + ii) * threads + tx
+                            if at_payload < K*V // 8:
+                                for ee in T.vectorized(8):
+                                    c_payload[ii * 8 + ee] = payload[payload_at + at_payload * 8 + ee]
+                        count = T.alloc_var("int32")
+                        begun = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        begun = phase[phase_at]
+                        if count < 0 or count > P:
+                            count = -1
+                            if tx == 0:
+                                status[1] = 1
+                        if count >= 0:
+                            # The group's value heads share the keys: its first head moves them.
+                            key_count = T.alloc_var("int32")
+                            key_count = T.if_then_else(head % (HV // H) == 0, count, 0)
+                            for ii in T.unroll(record_decay_held):
+                                at_record_decay = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_decay < count * K // 4:
+                                    for ee in T.vectorized(4):
+                                        c_record_decay[ii * 4 + ee] = record_decay[record_decay_at + at_record_decay * 4 + ee]
+                            for ii in T.unroll(record_key_held):
+                                at_record_key = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_key < key_count * K // 8:
+                                    for ee in T.vectorized(8):
+                                        c_record_key[ii * 8 + ee] = record_key[record_key_at + at_record_key * 8 + ee]
+                            for ii in T.unroll(record_u_held):
+                                at_record_u = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_u < count * V // 8:
+                                    for ee in T.vectorized(8):
+                                        c_record_u[ii * 8 + ee] = record_u[record_u_at + at_record_u * 8 + ee]
+                            for ii in T.unroll(payload_held):
+                                at_payload = (rr_ * DEPTH + ii) * threads + tx
+                                if at_payload < K*V // 8:
+                                    for ee in T.vectorized(8):
+                                        payload[payload_to + at_payload * 8 + ee] = c_payload[ii * 8 + ee]
+                            for ii in T.unroll(record_decay_held):
+                                at_record_decay = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_decay < count * K // 4:
+                                    for ee in T.vectorized(4):
+                                        record_decay[record_decay_to + at_record_decay * 4 + ee] = c_record_decay[ii * 4 + ee]
+                            for ii in T.unroll(record_key_held):
+                                at_record_key = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_key < key_count * K // 8:
+                                    for ee in T.vectorized(8):
+                                        record_key[record_key_to + at_record_key * 8 + ee] = c_record_key[ii * 8 + ee]
+                            for ii in T.unroll(record_u_held):
+                                at_record_u = (rr_ * DEPTH + ii) * threads + tx
+                                if at_record_u < count * V // 8:
+                                    for ee in T.vectorized(8):
+                                        record_u[record_u_to + at_record_u * 8 + ee] = c_record_u[ii * 8 + ee]
+                            if tx == 0:
+                                cursor[into * cursor_slot * 4 + head] = count
+                                phase[into * phase_slot * 4 + head] = begun
                 else:
                     if tx == 0:
                         status[0] = 1
-            if count >= 0:
-                for ii in T.serial((K*V // 8 + threads - 1) // threads):
-                    if ii * threads + tx < K*V // 8:
-                        for ee in T.vectorized(8):
-                            payload[into * (payload_slot * 8) + head * (payload_head * 8) + (ii * threads + tx) * 8 + ee] = payload[payload_at + (ii * threads + tx) * 8 + ee]
-
-                for ii in T.serial(((count * 1 * K) // 4 + threads - 1) // threads):
-                    if ii * threads + tx < (count * 1 * K) // 4:
-                        for ee in T.vectorized(4):
-                            record_decay[into * (record_decay_slot * 4) + head * (record_decay_head * 4) + (ii * threads + tx) * 4 + ee] = record_decay[record_decay_at + (ii * threads + tx) * 4 + ee]
-
-                # The group's value heads share the key: its first head moves it.
-                if head % (HV // H) == 0:
-                    for ii in T.serial(((count * 1 * K) // 8 + threads - 1) // threads):
-                        if ii * threads + tx < (count * 1 * K) // 8:
-                            for ee in T.vectorized(8):
-                                record_key[into * (record_key_slot * 8) + key_head * (record_key_head * 8) + (ii * threads + tx) * 8 + ee] = record_key[record_key_at + (ii * threads + tx) * 8 + ee]
-
-                for ii in T.serial(((count * 1 * V) // 8 + threads - 1) // threads):
-                    if ii * threads + tx < (count * 1 * V) // 8:
-                        for ee in T.vectorized(8):
-                            record_u[into * (record_u_slot * 8) + head * (record_u_head * 8) + (ii * threads + tx) * 8 + ee] = record_u[record_u_at + (ii * threads + tx) * 8 + ee]
-
-                if tx == 0:
-                    cursor[into * (cursor_slot * 4) + head] = count
-                    phase[into * (phase_slot * 4) + head] = phase[phase_at]
 
     return copy
 
@@ -1021,16 +1194,16 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
             key_head = head // (HV // H)
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", slots[row * slots_row])
-            payload_at = slot * (payload_slot * 8) + head * (payload_head * 8)
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
             T.assume(payload_at % 8 == 0)
-            record_decay_at = slot * (record_decay_slot * 4) + head * (record_decay_head * 4)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
             T.assume(record_decay_at % 4 == 0)
-            record_key_at = slot * (record_key_slot * 8) + key_head * (record_key_head * 8)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
             T.assume(record_key_at % 8 == 0)
-            record_u_at = slot * (record_u_slot * 8) + head * (record_u_head * 8)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
             T.assume(record_u_at % 8 == 0)
-            cursor_at = slot * (cursor_slot * 4) + head
-            phase_at = slot * (phase_slot * 4) + head
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
             active = T.alloc_var("bool")
             active = False
             if slot >= first_slot:
@@ -1040,7 +1213,7 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
                     if tx == 0:
                         status[0] = 1
             if active:
-                for ii in T.serial((K*V // 8 + threads - 1) // threads):
+                for ii in T.unroll((K*V // 8 + threads - 1) // threads):
                     if ii * threads + tx < K*V // 8:
                         for ee in T.vectorized(8):
                             payload[payload_at + (ii * threads + tx) * 8 + ee] = T.bfloat16(0)
@@ -1056,6 +1229,16 @@ def limits(K, V, H, HV, P, R):
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"
+    # The flush has a Gram matrix among its static arrays (48 KiB in all), beside what its rule counts.
+    if R > 96:
+        return f"compensators must be at most 96, found {R}"
+    flush = _shared_bytes(K, V, P, R, 256, _slices(K, V, P, R, 256)) + 4 * R * R + 1024
+    for kernel, need in (("flush", flush), ("materialize", _rebuilt_bytes(K, V, P, R))):
+        if need > 232448:
+            return (
+                f"with a window of {P}, {R} compensators and {K} x {V} channels, {kernel} takes {need} "
+                f"bytes of shared memory, and a block has 232448"
+            )
     return None
 
 
