@@ -55,7 +55,11 @@ CASES = [
     (x * K ** sympy.Rational(-1, 2), "x * K**-0.5", "x*K**-0.5"),
     (exp2(x - y), "T.exp2(x - y)", "exp2(x - y)"),
     (x * sigmoid(y), "x * (1.0 / (1.0 + T.exp(-y)))", "x*sigmoid(y)"),
-    (sympy.Max(x, -150), "T.max(x, T.float32(-150.0))", "max(x, -150)"),
+    (
+        sympy.Max(x, -150),
+        "T.if_then_else(x < T.float32(-150.0), T.float32(-150.0), x)",
+        "max(x, -150)",
+    ),
     (sympy.Min(x, y), "T.min(x, y)", "min(x, y)"),
     (sympy.tanh(-x), "-T.tanh(x)", "-tanh(x)"),
     (

@@ -141,6 +141,10 @@ def test_counted_bytes() -> None:
     step = counts.step_mean(who.plan, shape, ROWS)
     assert token.total > step.total
     assert counts.operation(who.plan, shape, "flush", ROWS).write > 128 * 128 * HV * ROWS
+    fused = counts.token(who.plan, shape, ROWS, fused=True)
+    assert step.total < fused.total < token.total
+    alone = counts.step_mean(who.plan, shape, ROWS, fused=True)  # windows that stay open
+    assert alone.total == pytest.approx(step.total + 4 * HV * ROWS)
     other = counts.others_token(who.plan, shape, ROWS, 4)
     assert other.write == pytest.approx((128 * 128 * 4 + 256) * HV * ROWS)
 

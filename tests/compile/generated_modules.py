@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from leapgen import paths, pipeline
@@ -76,6 +77,7 @@ class Counted:
     rounds  of the fit
     blocks  of the latest launch: what each block touches
     union   of the latest launch: what all blocks touch together
+    fetched of the latest launch: what they read and do not write, by buffer
     """
 
     lower: Callable[[], Lowered]
@@ -85,6 +87,7 @@ class Counted:
     rounds: int = WARM
     blocks: list[Traffic] = field(default_factory=list)
     union: dict[tuple[str, str], Amount] = field(default_factory=dict)
+    fetched: dict[str, Amount] = field(default_factory=dict)
 
     @functools.cached_property
     def lowered(self) -> Lowered:
@@ -105,7 +108,9 @@ class Counted:
         grid = range(min(scalars["num_rows"] * HV, self.most))
         touched = [self._touches(b, **known) for b in grid]
         self.blocks = [Traffic(_amounts(block)) for block in touched]
-        self.union = _union(touched)
+        merged = _merged(touched)
+        self.union = _amounts(merged)
+        self.fetched = {name: _fetched(name, merged) for name, way in merged if way == "read"}
 
     def _touches(
         self, block: int, *, scalars: Any, ints: Any, assumed: Any
@@ -119,7 +124,21 @@ class Counted:
         return machine.touches
 
 
-def _union(blocks: list[Mapping[tuple[str, str], Touches]]) -> dict[tuple[str, str], Amount]:
+def _fetched(name: str, merged: Mapping[tuple[str, str], Touches]) -> Amount:
+    """Of one buffer: what is read and not written, and the sectors of that."""
+    read, written = merged[name, "read"], merged.get((name, "write"), Touches())
+    left = np.setdiff1d(_bytes(read), _bytes(written))
+    return Amount(read.total, left.size, np.unique(left // SECTOR).size)
+
+
+def _bytes(touches: Touches) -> Any:
+    pieces = [
+        start + np.arange(n) for n, many in touches.starts.items() for x in many for start in x
+    ]
+    return np.unique(np.concatenate(pieces)) if pieces else np.empty(0, np.int64)
+
+
+def _merged(blocks: list[Mapping[tuple[str, str], Touches]]) -> dict[tuple[str, str], Touches]:
     merged: dict[tuple[str, str], Touches] = {}
     for block in blocks:
         for key, touches in block.items():
@@ -127,7 +146,7 @@ def _union(blocks: list[Mapping[tuple[str, str], Touches]]) -> dict[tuple[str, s
             whole.total += touches.total
             for size, starts in touches.starts.items():
                 whole.starts[size] += starts
-    return _amounts(merged)
+    return merged
 
 
 def _amounts(touched: Mapping[tuple[str, str], Touches]) -> dict[tuple[str, str], Amount]:

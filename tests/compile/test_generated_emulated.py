@@ -74,12 +74,20 @@ def test_every_access_watched(arch: str, name: str, dims: tuple[int, int]) -> No
 
 @pytest.mark.parametrize("name", SPECS)
 def test_archs_that_need_no_run_of_their_own(name: str) -> None:
-    """sm100 and sm120 have sm90's builders to the letter; only their default configs differ."""
+    """sm100 and sm120 have sm90's builders to the letter; default configs and limits differ."""
     parts = {arch: _functions(arch, name) for arch in ("sm90", "sm100", "sm120")}
     for arch, functions in parts.items():
         assert functions.keys() == parts["sm90"].keys()
         different = {n for n, text in functions.items() if text != parts["sm90"][n]}
-        assert different <= {"config_step", "config_flush", "_slices"}, arch
+        rules = {
+            "config_step",
+            "config_flush",
+            "config_materialize",
+            "_config_slices",
+            "_slices",
+            "limits",
+        }
+        assert different <= rules, arch
 
 
 def _functions(arch: str, name: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ def test_the_file_name_says_what_differs() -> None:
 def test_names_of_templates_are_not_taken_by_inputs() -> None:
     spec = spec_of("read before the token, with a bonus and a skip")
     text = render(plan_of(spec, "cpu"), spec).text
-    assert "share_v = scalar(widen(share_in[head * share_head]))" in text
+    assert "share_v = scalar(widen(share_in[wide(head) * share_head]))" in text
     assert "share = scalar(" in text
 
 

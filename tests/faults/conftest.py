@@ -1,37 +1,10 @@
-"""Fixtures: where modules of these tests are generated, and labs."""
+"""Fixtures of these tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 import torch
-from lab import Lab, Recipe
+from lab_fixtures import cache, make_lab
+
+__all__ = ["cache", "make_lab"]
 
 torch.set_num_threads(1)  # tensors are tiny, and threads of busy machines wait for each other
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("modules")
-
-
-@pytest.fixture(scope="session")
-def make_lab(cache: Path) -> Callable[..., Lab]:
-    """make_lab("gdn", K=.., V=.., window=.., picks.., format=.., records=..) -> Lab"""
-
-    def make(
-        spec: str,
-        dims: tuple[int, int] = (16, 24),
-        *,
-        format: str | None = None,
-        records: str | None = None,
-        arch: str = "cpu",
-        picks: dict[str, str] | None = None,
-        **more: int,
-    ) -> Lab:
-        recipe = Recipe(spec, tuple(sorted((picks or {}).items())), format, records, arch)
-        return Lab(recipe, cache, *dims, **more)
-
-    return make

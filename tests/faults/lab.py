@@ -119,18 +119,21 @@ class Lab:
     compensators: int | None = None
     slots: int = SLOTS
     seed: int = 0
+    heads: tuple[int, int] = (H, HV)
     state: np.ndarray[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.spec = self.recipe.load_spec()
         device = torch.get_default_device().type
         self.module = module_of(self.recipe, self.cache, device)
-        sizes = {"H": H, "HV": HV, "K": self.K, "V": self.V, "window": self.window}
+        self.window = self.window if self.module.windowed else 1
+        self.H, self.HV = self.heads
+        sizes = {"H": self.H, "HV": self.HV, "K": self.K, "V": self.V, "window": self.window}
         if self.compensators is not None:
             sizes["compensators"] = self.compensators
         self.sizes = sizes
         self.pool: Pool = self.module.pool(slices(self.module, self.slots, **sizes), **sizes)
-        self.state = np.zeros((self.slots, HV, self.K, self.V))
+        self.state = np.zeros((self.slots, self.HV, self.K, self.V))
         self.roundings = np.zeros(self.slots, int)
         self.oracle = Stepwise(self.spec)
         self.rng = np.random.default_rng(self.seed)
@@ -142,7 +145,7 @@ class Lab:
     def inputs(self, rows: int) -> dict[str, torch.Tensor]:
         """The next token of every row: values like a trained layer's, in the declared types."""
         if not self._tokens or self.drawn + rows > STREAM:
-            heads = Heads(H, HV, self.K, self.V)
+            heads = Heads(self.H, self.HV, self.K, self.V)
             constants = {n: x for n, x in self._tokens.items() if self.spec.input(n).constant}
             self._tokens = {**stream(self.spec, STREAM, heads, self.seed), **constants}
             self.drawn = 0
@@ -177,8 +180,8 @@ class Lab:
 
     def random_states(self, rows: int) -> np.ndarray[Any, Any]:
         """States with a decaying spectrum."""
-        left = self.rng.standard_normal((rows, HV, self.K, 6))
-        right = self.rng.standard_normal((rows, HV, 6, self.V))
+        left = self.rng.standard_normal((rows, self.HV, self.K, 6))
+        right = self.rng.standard_normal((rows, self.HV, 6, self.V))
         return (left * 0.5 ** np.arange(6)) @ right
 
     def step(
@@ -193,7 +196,7 @@ class Lab:
         sent = {n: shaken(x, i) for i, (n, x) in enumerate(given.items())} if odd else given
         active = [row for row, slot in enumerate(slots) if slot >= first_slot]
         touched = [slots[row] for row in active]
-        before = self.pool.cursor[touched].clone()
+        before = self.cursors(touched)
         with self.untouched(touched):
             out = self.module.step(
                 self.pool, ints(*slots), *self.ordered(sent), first_slot=first_slot
@@ -210,9 +213,23 @@ class Lab:
         limit = self.bounds(touched)["output"]
         gap = distance(numpy(out[active]), want)
         assert (gap <= limit[:, None]).all(), f"output off by {gap.max():.2e} > {limit.min():.2e}"
-        flushed = (self.pool.cursor[touched] <= before).all(dim=1).cpu().numpy()
-        self.roundings[touched] += flushed
+        self.roundings[touched] += (self.cursors(touched) <= before).all(axis=1)
+        if not self.module.windowed:
+            self._anchor(touched)
         return out
+
+    def _anchor(self, slots: Sequence[int]) -> None:
+        """Goes on from the module's own states, once they are seen to be right: what every token
+        rounds is no random walk."""
+        self.check_state(*slots)
+        found = self.module.materialize(self.pool, ints(*slots), layout="KV")
+        self.state[list(slots)], self.roundings[list(slots)] = numpy(found), 0
+
+    def cursors(self, slots: Sequence[int]) -> np.ndarray[Any, Any]:
+        """[slots, HV]; zero where every step stores the state."""
+        if not self.module.windowed:
+            return np.zeros((len(slots), self.HV), int)
+        return self.pool.cursor[list(slots)].cpu().numpy()
 
     def check_state(self, *slots: int) -> None:
         """The materialized states of slots against the exact ones; changes nothing."""

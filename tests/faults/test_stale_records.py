@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from lab import HV, MATRIX, PLAIN, WINDOW, Lab, ints, poison
+from lab import MATRIX, PLAIN, WINDOW, Lab, ints, poison
 
 SPECS = ("gdn", "kda")
 
@@ -18,7 +18,7 @@ def poison_beyond_cursor(lab: Lab) -> None:
         if buffer.role == "record":
             tensor = lab.pool[buffer.name]
             entries = tensor.shape[2] // lab.window
-            group = HV // tensor.shape[1]
+            group = lab.HV // tensor.shape[1]
             first = lab.pool.cursor[:, ::group, None] * entries
             live = torch.arange(tensor.shape[2]) < first
             live = live.reshape(*live.shape, *[1] * (tensor.dim() - 3))

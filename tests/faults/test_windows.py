@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from lab import HV, MATRIX, PLAIN, WINDOW, Lab, ints, numpy
+from lab import HV, MATRIX, PLAIN, WINDOW, H, Lab, ints, numpy
 
 from leapgen.oracle.tolerance import distance
 
@@ -102,14 +102,15 @@ def test_flushes_of_1000_tokens(make_lab: Make, spec: str) -> None:
     assert flushes == 1000 // WINDOW
 
 
-def test_one_head_in_a_window_of_its_own(make_lab: Make) -> None:
-    """Cursors belong to heads: a head that stands elsewhere is flushed when its own is full."""
+def test_a_key_head_in_a_window_of_its_own(make_lab: Make) -> None:
+    """Cursors belong to heads: those that stand elsewhere are flushed when their own is full. Value
+    heads that share keys stand at one cursor."""
     lab = make_lab("kda", dims=PLAIN)
     lab.load([1], lab.random_states(1))
-    lab.pool.phase[1, 2] = 11
-    for token in range(1, 6):
+    group = slice(HV // H, None)
+    lab.pool.phase[1, group] = 11
+    for token in range(1, 9):
         lab.step([1])
-        cursors = [token] * HV
-        cursors[2] = token if token < 5 else 0
+        cursors = [token] * (HV // H) + [token % 5] * (HV - HV // H)
         assert lab.pool.cursor[1].tolist() == cursors
     lab.check_state(1)

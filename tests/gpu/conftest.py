@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import torch
 FAULTS = Path(__file__).resolve().parents[1] / "faults"
 sys.path.insert(0, str(FAULTS))
 
-from lab import Lab, Recipe  # noqa: E402
+from lab_fixtures import cache, make_lab  # noqa: E402
 
 from leapgen import pipeline  # noqa: E402
 from leapgen.files import write_atomic  # noqa: E402
 from leapgen.runtime.module import present_arch  # noqa: E402
+
+__all__ = ["arch", "cache", "make_lab"]
 
 SPECS = ("gdn", "kda")
 
@@ -39,31 +41,6 @@ def arch() -> Iterator[str]:
     torch.set_default_device("cuda")
     yield present_arch().name
     torch.set_default_device(None)
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("modules")
-
-
-@pytest.fixture(scope="session")
-def make_lab(cache: Path) -> Callable[..., Lab]:
-    """As in tests/faults."""
-
-    def make(
-        spec: str,
-        dims: tuple[int, int] = (16, 24),
-        *,
-        format: str | None = None,
-        records: str | None = None,
-        arch: str = "cpu",
-        picks: dict[str, str] | None = None,
-        **more: int,
-    ) -> Lab:
-        recipe = Recipe(spec, tuple(sorted((picks or {}).items())), format, records, arch)
-        return Lab(recipe, cache, *dims, **more)
-
-    return make
 
 
 # ---- the record

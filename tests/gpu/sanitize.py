@@ -1,25 +1,48 @@
 """Every kernel of a spec on a small pool, to run under a checker:
 
-compute-sanitizer --tool memcheck python tests/gpu/sanitize.py gdn 64 32
+PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck \
+    python tests/gpu/sanitize.py gdn 64 32 leapquant-int8
+
+Each pool tensor is an allocation of its own, as large as its last tile and no larger, so that the
+checker sees what lies outside. It holds NaN; with `bare` at the end of the command nobody has
+written to it, for the checker of uninitialised memory.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 
 import leapgen
 from leapgen.oracle.streams import Heads, stream
-from leapgen.runtime.host import DTYPES
+from leapgen.runtime.host import DTYPES, Module, Pool
 from leapgen.spec import loader
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 
-def main(spec_name: str, K: int, V: int) -> None:
-    H, HV, window = 2, 4, 5
-    module = leapgen.load(spec_name)
+from lab import poison
+
+SLOTS, H, HV = 5, 2, 4
+
+
+def pool_of(module: Module, bare: bool, **sizes: int) -> Pool:
+    shape = module.shape(**sizes)
+    tensors = {}
+    for buffer in module.buffers:
+        extents, strides = (SLOTS, *buffer.sizes(shape)), buffer.strides(shape)
+        end = 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+        whole = torch.empty(end, dtype=DTYPES[buffer.dtype], device="cuda")
+        tensors[buffer.name] = (whole if bare else poison(whole)).as_strided(extents, strides)
+    return module.pool(tensors, **sizes)
+
+
+def main(spec_name: str, K: int, V: int, format: str, bare: bool) -> None:
+    module = leapgen.load(spec_name, format=format)
     spec = loader.load(f"specs/{spec_name}.yaml")
-    pool = module.allocate(5, H=H, HV=HV, K=K, V=V, window=window)
+    sizes = {"H": H, "HV": HV, "K": K, "V": V, "window": 5 if module.windowed else 1}
+    pool = pool_of(module, bare, **sizes)
     slots = torch.tensor([3, 0, -1, 4], dtype=torch.int32, device="cuda")
     module.reset(pool, slots)
     state = torch.randn(4, HV, V, K, device="cuda")
@@ -33,13 +56,14 @@ def main(spec_name: str, K: int, V: int) -> None:
         ]
         out = module.step(pool, slots, *given)
     module.copy(pool, slots[:1], slots[1:2])
-    found = module.materialize(pool, slots)
+    for layout in ("VK", "KV"):
+        found = module.materialize(pool, slots, layout=layout)
+        assert torch.isfinite(found).all()
     torch.cuda.synchronize()
     assert torch.isfinite(out.float()).all()
-    assert torch.isfinite(found).all()
     assert not pool.status.any()
-    sys.stdout.write(f"{spec_name} {K} x {V}: all kernels ran\n")
+    sys.stdout.write(f"{spec_name} {K} x {V}, {format}: all kernels ran\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:] == ["bare"])

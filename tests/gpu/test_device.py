@@ -8,20 +8,30 @@ import pytest
 import torch
 from lab import MATRIX, PLAIN, WINDOW, Lab, ints, numpy
 from test_emulated import (  # collected here again, with the fixtures of this folder
+    test_a_copy_in_rounds,
     test_extreme_states,
+    test_other_formats,
     test_pools_of_two_archs_exchange_slots,
     test_random_calls,
     test_rows_that_are_not_active,
+    test_states_of_any_stride,
+    test_three_value_heads_a_key_head,
     test_which_path_is_taken,
 )
+from test_nan import test_on_a_gpu
 
 from leapgen.oracle.tolerance import distance
 
 __all__ = [
+    "test_a_copy_in_rounds",
     "test_extreme_states",
+    "test_on_a_gpu",
+    "test_other_formats",
     "test_pools_of_two_archs_exchange_slots",
     "test_random_calls",
     "test_rows_that_are_not_active",
+    "test_states_of_any_stride",
+    "test_three_value_heads_a_key_head",
     "test_which_path_is_taken",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,19 +13,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKER = shutil.which("compute-sanitizer")
+ALONE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # torch asks the driver for each tensor
+CASES = [
+    ("gdn", (64, 32), "leapquant-int8"),
+    ("kda", (16, 24), "leapquant-int8"),
+    ("kda", (64, 32), "leapquant-int8"),
+    ("gdn", (64, 32), "bf16-window"),
+    ("kda", (64, 32), "int8-step"),
+]
 
 
 @pytest.mark.skipif(CHECKER is None, reason="compute-sanitizer is not installed")
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
-@pytest.mark.parametrize(
-    ("spec", "dims"), [("gdn", (64, 32)), ("kda", (16, 24)), ("kda", (64, 32))]
-)
+@pytest.mark.parametrize(("spec", "dims", "format"), CASES)
 def test_no_errors(
-    tool: str, spec: str, dims: tuple[int, int], record_property: Callable[[str, object], None]
+    tool: str,
+    spec: str,
+    dims: tuple[int, int],
+    format: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
     command = [str(CHECKER), "--tool", tool, "--error-exitcode", "9", sys.executable]
-    command += ["tests/gpu/sanitize.py", spec, *map(str, dims)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    command += ["tests/gpu/sanitize.py", spec, *map(str, dims), format]
+    command += ["bare"] if tool == "initcheck" else []
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ | ALONE
+    )
     summary = [line.strip("= ") for line in done.stdout.splitlines() if "SUMMARY" in line]
     record_property("summary", summary)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

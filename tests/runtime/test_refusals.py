@@ -221,9 +221,46 @@ def test_check_names_row_and_cause(tiny: host.Module) -> None:
         with pytest.raises(host.ArgumentError, match=message):
             tiny.step(pool, slots, *inputs(len(slots)), check=True)
     assert not pool.status.any()
+    with pytest.raises(host.ArgumentError, match=r"source\[0\]: expected one cursor for each 2"):
+        tiny.copy(pool, ints(1), ints(2), check=True)
+    pool.cursor[1] = 0
     with pytest.raises(host.ArgumentError, match=r"target\[1\]: expected each slot once"):
         tiny.copy(pool, ints(0, 0), ints(1, 1), check=True)
     with pytest.raises(host.ArgumentError, match=r"source: expected no slot that is a target"):
         tiny.copy(pool, ints(0, 1), ints(1, 2), check=True)
+    pool.cursor[1] = 5
+    with pytest.raises(host.ArgumentError, match=r"source\[0\]: expected cursors in 0..4, found"):
+        tiny.copy(pool, ints(1), ints(2), check=True)
     tiny.copy(pool, ints(0, -1, 0), ints(1, -1, 2), check=True)
     assert pool.cursor[1].eq(0).all()
+
+
+def test_strides_that_kernels_cannot_take(
+    tiny: host.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels take 32 bits of a stride; where there is one element, any stride will do."""
+    pool = tiny.allocate(3, **SIZES)
+    monkeypatch.setattr(host, "LARGEST_STRIDE", 16)
+    with pytest.raises(host.ArgumentError, match="key: expected a row stride below 16, found 16"):
+        tiny.step(pool, ints(0, 1), *inputs(2))
+    with pytest.raises(host.ArgumentError, match="payload: expected a slot stride below 16, found"):
+        tiny.allocate(3, **SIZES)
+    assert host._stride("key", "row", 1, 1 << 40) == 0
+
+
+def test_heads_that_share_keys_share_a_cursor(tiny: host.Module) -> None:
+    """Their record keys are one tensor a key head."""
+    pool = tiny.allocate(3, **SIZES)
+    pool.cursor[1] = ints(2, 2, 1, 1)
+    tiny.step(pool, ints(0, 1), *inputs(2), check=True)
+    pool.cursor[1] = ints(2, 2, 1, 2)
+    said = r"\[1\]: expected one cursor for each 2 heads that share keys, found \[2, 2, 1, 2\] in"
+    with pytest.raises(host.ArgumentError, match="slots" + said):
+        tiny.step(pool, ints(0, 1), *inputs(2), check=True)
+    with pytest.raises(host.ArgumentError, match="source" + said):
+        tiny.copy(pool, ints(0, 1), ints(-1, 2), check=True)
+    records = [replace(b, heads="HV") if b.role == "record" else b for b in tiny.buffers]
+    apart = replace(tiny, buffers=tuple(records), backend=Spy())
+    pool = apart.allocate(3, **SIZES)
+    pool.cursor[1] = ints(2, 2, 1, 2)
+    apart.step(pool, ints(0, 1), *inputs(2), check=True)  # each head has keys of its own

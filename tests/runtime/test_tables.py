@@ -204,3 +204,22 @@ def test_launches_follow_the_rows_and_share_what_is_compiled(tiny: host.Module) 
     for rows in (1, 2, 5):
         module.step(pool, ints(*range(rows)), *inputs(rows))
     assert len(spy.compiled) == compiled
+
+
+def test_a_step_that_closes_windows_launches_no_flush(tiny: host.Module, tmp_path: Path) -> None:
+    """By the record of the rows at hand, as it is read from a file."""
+    spy = Spy()
+    module = tiny.with_backend(spy)
+    pool = module.allocate(5, **SIZES)
+    place = dict(vars(pool.shape))
+    place.pop("D")
+    one = replace(RECORD, **place, rows=1, configs={"step": {"fused": 2}})
+    four = replace(one, rows=4, configs={"step": {"fused": 0, "unroll": 2}})
+    tables.merge(tmp_path / "tiny.json", [one, four])
+    module = module.with_table([r.tuned for r in tables.read(tmp_path / "tiny.json")])
+    for rows, launched in ((1, ["step"]), (4, ["step", "flush"]), (1, ["step"])):
+        spy.launched.clear()
+        module.step(pool, ints(*range(rows)), *inputs(rows))
+        assert spy.launched == launched
+    module.flush(pool, ints(0))
+    assert spy.launched == ["step", "flush"]

@@ -19,7 +19,8 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
-def build_step(K, V, H, HV, P, R, *, unroll=1):
+def build_step(K, V, H, HV, P, R, *, unroll=1, fused=0):
+    # fused: only a promise here, for what the host launches.
     group = HV // H
 
     @T.prim_func

@@ -42,9 +42,16 @@ class Spy:
     def __init__(self) -> None:
         self.compiled: list[str] = []
         self.calls: list[tuple[Any, ...]] = []
+        self.launched: list[str] = []
 
     def compile(
         self, func: Any, target: str | Mapping[str, str], pass_configs: Mapping[str, Any]
     ) -> Callable[..., None]:
-        self.compiled.append(func.attrs["global_symbol"])
-        return lambda *arguments: self.calls.append(arguments)
+        name = func.attrs["global_symbol"]
+        self.compiled.append(name)
+
+        def launch(*arguments: Any) -> None:
+            self.calls.append(arguments)
+            self.launched.append(name)
+
+        return launch

@@ -286,6 +286,33 @@ def test_whole_slot_kernels() -> None:
     assert token.distinct == pytest.approx(traffic.step_mean(plan, shape).distinct + share)
 
 
+def test_a_step_that_closes_windows() -> None:
+    """Open, it reads the phase too; at the end it writes what a flush does, and reads no more."""
+    plan = plan_of("gdn")
+    shape = plan.shape(128, 128, 8, 32)
+    stored = 19456
+
+    def of(cursor: int, **more: int) -> traffic.Traffic:
+        return traffic.launch(plan, shape, "step", cursor, **more)  # type: ignore[arg-type]
+
+    for cursor, phase in ((0, 0), (14, 0), (3, 11), (15, -16)):
+        open_, apart = of(cursor, phase=phase, fused=True).total(), of(cursor).total()
+        assert open_.distinct == apart.distinct + 4
+    for cursor, phase in ((15, 0), (3, 12), (0, 15)):
+        closing, apart = of(cursor, phase=phase, fused=True), of(cursor)
+        assert closing.total(way="read").distinct == apart.total(way="read").distinct + 4
+        assert closing.total(way="read").sectors == apart.total(way="read").sectors + 4
+        own = 4 + 256  # decay and correction of the token, read back from caches
+        assert closing.total(way="read").asked == apart.total(way="read").asked + 4 + own
+        assert closing.total(way="write").distinct == apart.total(way="write").distinct + stored + 4
+    mean = traffic.token_mean(plan, shape, fused=True)
+    assert mean == traffic.step_mean(plan, shape, fused=True)
+    assert mean.distinct == pytest.approx(
+        traffic.step_mean(plan, shape).distinct + 4 + (stored + 4) / 16
+    )
+    assert mean.distinct < traffic.token_mean(plan, shape).distinct
+
+
 def test_cursors_and_kernels_that_do_not_exist() -> None:
     plan = plan_of("gdn")
     shape = plan.shape(16, 24, 2, 4)

@@ -16,6 +16,8 @@ from leapgen.schedule.plan import Plan
 GPUS = [a.name for a in ARCHES.values() if a.gpu]
 STEP = {"threads": 128, "min_blocks": 7, "staged": True}
 FLUSH = {"threads": 256, "slices": 1, "min_blocks": 2}
+HELD = {**STEP, "held": True, "bulk": True, "fused": 1}
+WORDS = {"threads": 128, "tiles": 1, "min_blocks": 7, "blocks": 924}
 
 
 @cache
@@ -62,13 +64,67 @@ def test_the_space_is_valid_small_and_starts_with_the_default(arch: str) -> None
 
 def test_a_knob_that_the_builder_lacks_is_absent() -> None:
     shape = plan().shape(128, 128, 32, 32)
-    fused = space.configs("step", shape, plan(), {*STEP, "fused"}, {**STEP, "fused": False})
-    assert {c["fused"] for c in fused} == {True, False}
+    fused = space.configs("step", shape, plan(), {*STEP, "fused"}, {**STEP, "fused": 0})
+    assert {c["fused"] for c in fused} == {0, 1, 2}
     lone = space.configs("step", shape, plan(), {"threads"}, {"threads": 128})
     assert {tuple(c) for c in lone} == {("threads",)}
     kept = space.configs("step", shape, plan(), {"threads", "odd"}, {"threads": 128, "odd": 5})
     assert {c["odd"] for c in kept} == {5}
     assert space.configs("step", shape, plan(), frozenset(), {}) == ({},)
+
+
+@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize("dims", [(128, 128), (64, 32), (128, 256), (16, 24)])
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_the_space_of_generated_modules(spec: str, dims: tuple[int, int], arch: str) -> None:
+    """Small enough for minutes of compiling; every way of closing windows is in it."""
+    made, module = chain(spec, arch), _module(spec, arch)
+    shape = made.plan.shape(*dims, 32, 32)
+    by_words = made.plan.by_words(shape)
+    assert by_words is (dims != (16, 24))
+    for kernel, knob in (("step", "fused"), ("flush", "tiles")):
+        default = module.kernels[kernel].config(*dims, 32, 32, 16, 4)
+        knobs = frozenset(inspect.signature(module.kernels[kernel].build).parameters) - {
+            *"KVPRDH",
+            "HV",
+        }
+        found = space.configs(kernel, shape, made.plan, knobs, default)
+        assert len({tuple(sorted(c.items())) for c in found}) == len(found)
+        assert 1 < len(found) <= (48 if by_words else 80)
+        modes = {c.get(knob, 0) for c in found}
+        assert modes <= {0, 1, 2}
+        assert bool(default.get(knob)) is by_words
+        assert (modes > {0}) is by_words
+        for config in found:
+            assert config.get(knob, 0) == 0 or "slices" not in config
+            if kernel == "flush":
+                assert config["blocks"] == config["min_blocks"] * made.plan.arch.multiprocessors
+            else:
+                assert config["held"] or not config["fused"]
+
+
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_the_shapes_that_are_held_in_words(spec: str) -> None:
+    """The plan's rule is the generated module's."""
+    made = chain(spec, "sm90")
+    text = inspect.getmodule(_module(spec, "sm90").kernels["flush"].build)
+    rule = text.__dict__["by_words"]  # type: ignore[union-attr]
+    seen = set()
+    for K in (8, 32, 64, 96, 128, 160, 256):
+        for V in (8, 16, 32, 48, 64, 128, 160, 256, 288):
+            for P, R in ((1, 0), (16, 4), (34, 8), (64, 4), (120, 8), (121, 8), (16, 8), (5, 9)):
+                if min(K, V) >= R:
+                    shape = made.plan.shape(K, V, 2, 4, P, R)
+                    seen.add(made.plan.by_words(shape))
+                    assert made.plan.by_words(shape) is rule(K, V, P, R), shape
+    assert seen == {True, False}
+
+
+def test_no_words_without_fp16() -> None:
+    for format in ("bf16-window", "fp32-window", "int8-step"):
+        other = pipeline.compile("gdn", "sm90", {}, format).plan
+        assert not other.by_words(other.shape(128, 128, 2, 4))
+    assert not chain("gdn", "cpu").plan.by_words(plan().shape(128, 128, 2, 4))
 
 
 def test_states_in_registers() -> None:
@@ -101,6 +157,16 @@ def test_states_in_registers() -> None:
         ("flush", {**FLUSH, "slices": 8}, "whole groups of value channels"),
         ("flush", {**FLUSH, "min_blocks": 4}, "bytes of shared memory, an SM has"),
         ("flush", {**FLUSH, "slices": 2, "min_blocks": 4}, None),
+        ("step", HELD, None),
+        ("step", {**HELD, "fused": 2}, None),
+        ("step", {**HELD, "fused": 3}, "1 or 2 tiles of a warp"),
+        ("step", {**HELD, "held": False, "threads": 256, "min_blocks": 2}, "threads = V = 128"),
+        ("step", {**STEP, "fused": 1, "staged": False}, "fused: with a staged payload"),
+        ("flush", WORDS, None),
+        ("flush", {**WORDS, "tiles": 4}, "1 or 2 tiles of a warp"),
+        ("flush", {**WORDS, "threads": 256}, "threads = V = 128"),
+        ("flush", {**WORDS, "min_blocks": 9}, "bytes of shared memory, an SM has"),
+        ("flush", {**WORDS, "tiles": 2, "min_blocks": 8}, None),
     ],
 )
 def test_refusals(kernel: str, config: dict[str, int | bool], reason: str | None) -> None:
@@ -127,6 +193,29 @@ def test_least_shared_is_no_more_than_the_kernels_take() -> None:
     taken = inspect.getmodule(build).__dict__["_staged_bytes"](128, 128, 16, 4)  # type: ignore[union-attr]
     assert 0.8 * taken < space.least_shared("step", STEP, shape, plan()) <= taken
     assert space.least_shared("step", {**STEP, "staged": False}, shape, plan()) == 0
+
+
+@pytest.mark.parametrize(
+    ("dims", "P", "R"), [((128, 128), 16, 4), ((64, 32), 16, 4), ((96, 256), 34, 8)]
+)
+def test_least_shared_of_words(dims: tuple[int, int], P: int, R: int) -> None:
+    shape = plan().shape(*dims, 32, 32, P, R)
+    config = {**WORDS, "threads": dims[1]}
+    scope = inspect.getmodule(_module("gdn", "sm90").kernels["flush"].build).__dict__  # type: ignore[union-attr]
+    taken = scope["_word_bytes"](*dims, P, R)
+    assert 0.8 * taken < space.least_shared("flush", config, shape, plan()) <= taken
+    two = space.least_shared("flush", {**config, "tiles": 2}, shape, plan())
+    assert two == space.least_shared("flush", config, shape, plan()) - dims[0] * dims[1]
+    step = {**HELD, "threads": dims[1]}
+    assert space.least_shared("step", step, shape, plan()) >= two + dims[0] * dims[1]
+
+
+def test_words_need_a_shape_that_has_them() -> None:
+    wide = plan().shape(128, 48, 32, 32)
+    assert "no state of this shape" in str(space.refusal("flush", WORDS, wide, plan()))
+    assert "no state of this shape" in str(
+        space.refusal("step", {**HELD, "held": False}, wide, plan())
+    )
 
 
 # ---- predicted times
@@ -157,6 +246,23 @@ def test_predictions_rank() -> None:
     usage = predict.Usage(72, 0, 400 * 1024, 540)
     device = predict.device_of(arch_named("sm90"))
     assert predict.kernel_us("step", STEP, usage, shape, 1, plan(), device) == float("inf")
+
+
+def test_predictions_of_steps_that_close_windows() -> None:
+    """An H200 took 101 us for the step alone, 127 for two launches, 114 for one."""
+    shape, device = plan().shape(128, 128, 32, 32), predict.device_of(arch_named("sm90"))
+
+    def of(kernel: str, config: dict[str, int], code: int, rows: int, spills: int = 0) -> float:
+        usage = predict.Usage(72, spills, 28000, code)
+        return predict.kernel_us(kernel, config, usage, shape, rows, plan(), device)
+
+    for rows in (1, 64, 512):
+        alone = of("step", {**HELD, "fused": 0}, 1083, rows)
+        pair = alone + of("flush", WORDS, 2953, rows)
+        one = of("step", HELD, 3720, rows)
+        assert alone < one < pair, rows
+        assert one < of("step", HELD, 3720, rows, spills=500) < 1.2 * one
+    assert of("step", HELD, 3720, 512) == pytest.approx(110, rel=0.1)
 
 
 @pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])

@@ -23,18 +23,19 @@ def usual(configs: Configs, point: Point) -> float:
     best = 4 if point.rows < 64 else 8
     us = 10.0 + abs(step["min_blocks"] - best) + (0 if step["staged"] else 5)
     us += 2 * (step["threads"] != 128)
-    if step.get("fused"):
-        return us
+    if step.get("fused"):  # 2 has no registers left
+        return us + 2 * (step["fused"] == 2)
     odd = (flush["threads"] != 256) + (flush["slices"] != 1)
     return us + 3.0 + odd + abs(flush["min_blocks"] - 3)
 
 
 @dataclass
 class FakeBench:
-    """Seconds pass with each compilation, check and lap."""
+    """Seconds pass with each compilation, check and lap. standard: changes of the default step."""
 
     us: Callable[[Configs, Point], float] = usual
     step_knobs: frozenset[str] = frozenset(STEP)
+    standard: Config = field(default_factory=dict)
     digest: str = "d"
     wrong: Callable[[Configs], bool] = lambda _: False
     spilling: Callable[[Config], bool] = lambda _: False
@@ -68,8 +69,8 @@ class FakeBench:
         return self.step_knobs if kernel == "step" else frozenset(FLUSH)
 
     def default(self, kernel: str, shape: Shape) -> Config:
-        chosen = STEP if kernel == "step" else FLUSH
-        return {k: chosen.get(k, False) for k in self.knobs(kernel)}
+        chosen = {**STEP, **self.standard} if kernel == "step" else FLUSH
+        return {k: chosen.get(k, 0) for k in self.knobs(kernel)}
 
     def usage(self, kernel: str, shape: Shape, config: Config) -> Usage | None:
         self._note("compile", kernel=kernel, config=config)

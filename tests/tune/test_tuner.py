@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FLUSH, SHAPE, STEP, FakeBench
+from fakes import FLUSH, SHAPE, STEP, FakeBench, usual
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
@@ -108,12 +109,54 @@ def test_spilling_and_uncompilable_candidates_never_run(plan: Plan) -> None:
 
 
 def test_a_fused_step_wins_alone(plan: Plan) -> None:
-    bench = FakeBench(step_knobs=frozenset((*STEP, "fused")))
+    bench = FakeBench(step_knobs=FUSED)
     outcome = run(bench, plan)
-    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 8, "fused": True}}
+    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 8, "fused": 1}}
+    assert set(outcome.results[0].usage) == {"step"}
     without = FakeBench(us=lambda c, p: 5.0 + (40.0 if c["step"].get("fused") else 0.0))
-    outcome = run(replace(without, step_knobs=frozenset((*STEP, "fused"))), plan)
+    outcome = run(replace(without, step_knobs=FUSED), plan)
     assert set(best(outcome, 512)) == {"step", "flush"}
+
+
+FUSED = frozenset((*STEP, "fused"))
+
+
+def test_a_flush_is_checked_and_raced_behind_a_step_that_needs_it(plan: Plan) -> None:
+    """Also where the default step closes windows itself, and is raced against."""
+    bench = FakeBench(step_knobs=FUSED, standard={"fused": 1})
+    outcome = run(bench, plan)
+    assert set(best(outcome, 512)) == {"step"}
+    seen = [(what, json.loads(key)) for what, key in bench.calls if what in ("check", "lap")]
+    flushes = [x for _, x in seen if "flush" in x["configs"] and x["configs"]["flush"] != FLUSH]
+    assert len(flushes) > 20
+    assert all(x["configs"]["step"]["fused"] == 0 for x in flushes)
+    default = [
+        x["configs"]["step"]["fused"] for what, x in seen if what == "check" and x["thorough"]
+    ]
+    assert {0, 1} <= set(default)
+
+
+def test_the_best_pair_beats_a_default_that_closes_windows(plan: Plan) -> None:
+    def slow(configs: Any, point: Any) -> float:
+        return usual(configs, point) + (20.0 if configs["step"]["fused"] else 0.0)
+
+    bench = FakeBench(us=slow, step_knobs=FUSED, standard={"fused": 1})
+    for found in run(bench, plan).results:
+        assert set(found.configs) == {"step", "flush"}
+        assert found.configs["step"]["fused"] == 0
+        assert found.configs["flush"]["min_blocks"] == 3
+        assert found.rule_us > 0
+
+
+def test_a_wrong_flush_behind_a_step_that_closes_windows(plan: Plan) -> None:
+    """Its default is held against the oracle though the default token never launches it."""
+    bench = FakeBench(
+        step_knobs=FUSED,
+        standard={"fused": 1},
+        wrong=lambda c: not c["step"].get("fused") and "flush" in c,
+    )
+    with pytest.raises(LeapgenError, match="flush at its default config: output is off"):
+        run(bench, plan)
 
 
 def test_a_module_without_windows_has_steps_only(plan: Plan) -> None:
