@@ -243,13 +243,13 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
 
 
 def _word_bytes(shape: Shape, plan: Plan) -> int:
-    """Scratch of a kernel that holds the state in words: pairs of rows over the keys (a group of
-    records, or factors), and the warps' parts of sums."""
+    """Scratch of a kernel that holds the state in words: `scratch_places` of generated modules."""
     K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
-    records = min(32, -(-(shape.R + plan.records_per_token * shape.P) // 8) * 8)
-    scratch = max(records // 2 * row, warps * (K + 8) * (rank + rank % 2), warps * (K + 16))
-    return 4 * (scratch + (rank + 1) // 2 * row) + 2 * (rank + 1) * (K + 32)
+    half, piece = -(-rank // 2) * row, 2 * -(-rank // 2) * (K + 8)
+    group = min(32, -(-plan.records_per_token * shape.P // 8) * 8)
+    factors = max(piece, warps * (K + 16)) + rank * (K + 32) // 2 + half
+    return 4 * (max(group // 2 * row + 32 * warps, warps * piece, factors) + 2 * half)
 
 
 def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:
