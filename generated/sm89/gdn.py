@@ -274,6 +274,19 @@ def two_to(e):
     return T.reinterpret((T.max(T.min(e, 127), -126) + 127) << 23, "float32")
 
 
+def kept(x):
+    """A compensator's element as FP16 will hold it, as FP32; zero where FP16 has no bits left for it."""
+    y = T.Cast("float32", T.Cast("float16", x))
+    return T.if_then_else(
+        magnitude(x) < 2.0**-17, 0.0, T.if_then_else(magnitude(x) > FACTOR_MAX, 0.0, y)
+    )
+
+
+def again(x):
+    """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
+    return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
+
+
 def key_column(k, K):
     """Where a pair of rows keeps key channel k: the keys of an operand's column lie side by side."""
     return (k // (K // 4) * 2 + k % 2) * (K // 8) + k % (K // 4) // 2
@@ -311,29 +324,33 @@ def gram_digit(table, number):
     return (word >> (number % 10 * 3 if len(table) > 1 else number * 3)) & 7
 
 
-def kept(x):
-    """A compensator's element as FP16 will hold it, as FP32; zero where FP16 has no bits left for it."""
-    y = T.Cast("float32", T.Cast("float16", x))
-    return T.if_then_else(
-        magnitude(x) < 2.0**-17, 0.0, T.if_then_else(magnitude(x) > FACTOR_MAX, 0.0, y)
-    )
-
-
 def by_words(K, V, P, R):
     """Whether a flush can hold the state of a shape as words of two FP16 numbers."""
     return payload_order(K, V) == "fragment" and K <= 128 and V % 32 == 0 and V <= 256 and R <= 8 and R + 1 * P <= 128
 
 
+def scratch_places(K, V, P, R):
+    """Where the words of shared memory that kernels with the state in words share have what they hold.
+
+    First what is used in turn: pairs of rows and weights of a group of records; products of the warps
+    with all compensators, behind the first warp's also the new factors' keys (FP16, then as pairs of
+    rows); sums over the keys. Last the old compensators' keys. Gives the places of the new keys, their
+    pairs and the old keys, and the number of words.
+    """
+    warps, rank = V // 32, max(R, 1)
+    row = K + (8 if K // 8 % 8 == 4 else 4)
+    half = -(-rank // 2) * row
+    piece = 2 * -(-rank // 2) * (K + 8)
+    group = min(32, -(-(1 * P) // 8) * 8)
+    keys = max(piece, warps * (K + 16))
+    pairs = keys + rank * (K + 32) // 2
+    old = max(group // 2 * row + 32 * warps, warps * piece, pairs + half)
+    return keys, pairs, old, old + 2 * half
+
+
 def _word_bytes(K, V, P, R):
     """Shared memory of a flush that holds one tile of words there."""
-    rows = K + (8 if K // 8 % 8 == 4 else 4)
-    scratch = max(16 * rows, V // 32 * (K + 16) * max(R + R % 2, 1))
-    return K * V + 4 * scratch + max(R, 1) * (K + 32) * 2 + (max(R, 1) + 1) // 2 * rows * 4 + (K + 32) * 2 + 512
-
-
-def again(x):
-    """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
-    return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
+    return K * V + 4 * scratch_places(K, V, P, R)[-1] + (K + 32) * 2 + 512
 
 
 def config_step(K, V, H, HV, P, R, D=0):
@@ -342,9 +359,10 @@ def config_step(K, V, H, HV, P, R, D=0):
         resident = 102400 // (_held_bytes(K, V, P, R) + 1024)
         if resident:
             fused = 1 if by_words(K, V, P, R) else 0
-            resident = min(resident, 102400 // (_held_bytes(K, V, P, R) + _word_bytes(K, V, P, R) - K * V + 1024)) if fused else resident
-            # Measured on an H200: a state as words leaves room for fewer blocks, with vector decays for fewer still.
-            most = 768 // (1 if K <= V else 1.5) if fused else 896
+            resident = min(resident, 102400 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
+            # Measured on an H200: with vector decays a state as words leaves room for fewer blocks. Elsewhere
+            # more blocks would spill.
+            most = 896 // (1 if K <= V else 1.5) if fused else 896
             blocks = max(1, min(resident, int(most // V), 24))
             return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
@@ -410,16 +428,25 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     COMP_BLOCKS, RECORD_BLOCKS = _held_blocks(P, R)
     ROW_BLOCKS = COMP_BLOCKS + RECORD_BLOCKS
     DIGIT_RUN = 16 if K % 64 == 0 else 8  # digits that a lane loads at once
+    SCALES_AT = WARPS * 2 * 8 * ROW_BLOCKS  # behind the sums of the rows
+    VECTORS_AT = SCALES_AT + V
+    ROOM = VECTORS_AT + max(2 * KEYS * threads, DIGIT_ROWS * (K + 16) // 4)
     tiles = fused
-    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
-    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    HALF = -(-RANK // 2)  # pairs of compensators
+    SPAN = 2 if R <= 4 else 4  # lanes that hold them; a second copy fits beside where they are few
+    GROUPS = -(-N // 32)  # records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     PAIRED = RANK + RANK % 2
+    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
     GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
+    if fused:
+        SCRATCH = ROOM = max(SCRATCH, ROOM)
     @T.prim_func
     def step(
         payload: flat("payload", "int8"),
@@ -469,6 +496,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             if HELD:
                 s_rk = T.alloc_local((KEYS * ROW_BLOCKS * 8,), "float16")
                 s_ru = T.alloc_local((ROW_BLOCKS * 8,), "float16")
+                # Sums of the rows, value scales, and read vectors, later their digits: a barrier stands between the two.
+                # What closes a window takes all of it.
+                s_room = T.alloc_shared((ROOM,), "float32")
+                s_room16 = T.view(s_room, (2 * ROOM,), "float16")
+                s_room8 = T.view(s_room, (4 * ROOM,), "int8")
             own_q_raw = T.alloc_local((KEYS,), "bfloat16")
             own_k_raw = T.alloc_local((KEYS,), "bfloat16")
             own_v = T.alloc_local((VALUES,), "bfloat16")
@@ -594,7 +626,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             else:
                 s_acc = T.alloc_local((3,), "float32")
                 if HELD:
-                    s_part = T.alloc_shared((WARPS, 2, 8 * ROW_BLOCKS), "float32", scope="shared")
                     # The window's records, all in flight at once; nothing at or beyond the cursor: those rows stay zero.
                     lane = tx % 32
                     for bb_ in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
@@ -698,13 +729,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         if tx % 32 == 0:
                             s_peaks[rr_, tx // 32] = s_most
                     # A lane multiplies four neighbouring value channels, not its own one.
-                    s_scales = T.alloc_shared((V,), "float32", scope="shared")
-                    s_scales[tx] = own_value_scale[0]
+                    s_room[SCALES_AT + tx] = own_value_scale[0]
                     # Sums of records' keys with the read vectors, of the warp's own key channels, on matrix instructions:
                     # a vector is a row of FP16 values and a row of what they leave, times a power of two.
                     s_exponent = T.alloc_local((2,), "uint32")
                     s_back = T.alloc_shared((WARPS, 2), "float32", scope="shared")
-                    s_v16 = T.alloc_shared((2, KEYS * threads * 2), "float16", scope="shared")
                     for rr_ in T.unroll(2):
                         s_acc[rr_] = 0.0
                     for ii in T.unroll(KEYS):
@@ -720,14 +749,18 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             s_at = (ii * WARPS + tx // 32) * 64 + lane // 4 * 8 + lane // 2 % 2 * 4 + lane % 2
                             s_wide = T.alloc_var("float32")
                             s_wide = (k_raw[ii]) * inverse(s_exponent[0])
-                            s_v16[0, s_at] = T.Cast("float16", s_wide)
-                            s_v16[0, s_at + 2] = T.Cast(
+                            s_room16[2 * VECTORS_AT + 0 * KEYS * threads * 2 + s_at] = T.Cast(
+                                "float16", s_wide
+                            )
+                            s_room16[2 * VECTORS_AT + 0 * KEYS * threads * 2 + s_at + 2] = T.Cast(
                                 "float16", s_wide - widen(T.Cast("float16", s_wide))
                             )
                             s_wide = T.alloc_var("float32")
                             s_wide = (q_raw[ii]) * inverse(s_exponent[1])
-                            s_v16[1, s_at] = T.Cast("float16", s_wide)
-                            s_v16[1, s_at + 2] = T.Cast(
+                            s_room16[2 * VECTORS_AT + 1 * KEYS * threads * 2 + s_at] = T.Cast(
+                                "float16", s_wide
+                            )
+                            s_room16[2 * VECTORS_AT + 1 * KEYS * threads * 2 + s_at + 2] = T.Cast(
                                 "float16", s_wide - widen(T.Cast("float16", s_wide))
                             )
                     T.sync_warp()
@@ -740,7 +773,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             # Further rows repeat these: what comes of them is dropped.
                             for hh in T.unroll(2):
                                 for ee in T.vectorized(8):
-                                    s_a16[8 * hh + ee] = s_v16[lane // 4 % 2, (ii * WARPS + tx // 32) * 64 + lane % 4 * 16 + 8 * hh + ee]
+                                    s_a16[8 * hh + ee] = s_room16[2 * VECTORS_AT + lane // 4 % 2 * KEYS * threads * 2 + (ii * WARPS + tx // 32) * 64 + lane % 4 * 16 + 8 * hh + ee]
                             for bb_ in T.unroll(ROW_BLOCKS):
                                 for hh in T.unroll(2):
                                     T.ptx_mma(
@@ -751,7 +784,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     if lane // 4 < 2:
                         for bb_ in T.unroll(ROW_BLOCKS):
                             for ee in T.vectorized(2):
-                                s_part[tx // 32, lane // 4, 8 * bb_ + lane % 4 * 2 + ee] = s_d32[4 * bb_ + ee] + s_d32[4 * bb_ + 2 + ee]
+                                s_room[(tx // 32 * 2 + lane // 4) * 8 * ROW_BLOCKS + 8 * bb_ + lane % 4 * 2 + ee] = s_d32[4 * bb_ + ee] + s_d32[4 * bb_ + 2 + ee]
                     T.sync_threads()
                     for jj in T.unroll(3):
                         s_acc[jj] = s_red1[jj, 0]
@@ -784,7 +817,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             k[ii] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
                     # A read vector becomes three balanced base-256 digits of a fixed-point number, columns of one integer
                     # product: the sums are exact, the vector keeps 22 bits below its largest element.
-                    s_digits = T.alloc_shared((DIGIT_ROWS, K + 16), "int8", scope="shared")
                     s_peak = T.alloc_local((2,), "float32")
                     for rr_ in T.unroll(2):
                         s_peak[rr_] = 1e-30
@@ -803,7 +835,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 )
                                 s_fixed = (s_fixed - 0x4B400000 + 0x808080) ^ 0x808080
                                 for dd_ in T.unroll(3):
-                                    s_digits[8 * (rr_ // 2) + 2 * dd_ + rr_ % 2, kk] = T.Cast(
+                                    s_room8[4 * VECTORS_AT + (8 * (rr_ // 2) + 2 * dd_ + rr_ % 2) * (K + 16) + kk] = T.Cast(
                                         "int8", s_fixed >> (16 - 8 * dd_)
                                     )
                     # Weights of compensators and records, as FP16 values and what they leave, times a power of two: the
@@ -819,7 +851,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         if tx < 8 * ROW_BLOCKS:
                             for ww_ in T.unroll(min(WARPS, K // 32)):
                                 for rr_ in T.unroll(2):
-                                    s_weight[rr_] += s_part[ww_, rr_, tx] * s_back[ww_, rr_]
+                                    s_weight[rr_] += s_room[(ww_ * 2 + rr_) * 8 * ROW_BLOCKS + tx] * s_back[ww_, rr_]
                             s_weight[0] *= T.rsqrt(n2 + 1e-06) * quick_exp2(G1 - rG)
                             s_weight[1] *= T.rsqrt(n1 + 1e-06) * K**-0.5 * quick_exp2(G1 - rG)
                         for rr_ in T.unroll(2):
@@ -882,7 +914,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     for jj in T.unroll(1):
                         for ii in T.unroll(K // 4 // DIGIT_RUN):
                             for ee in T.vectorized(DIGIT_RUN):
-                                s_b8[K // 4 * jj + DIGIT_RUN * ii + ee] = s_digits[8 * jj + lane // 4, K // 4 * (lane % 4) + DIGIT_RUN * ii + ee]
+                                s_b8[K // 4 * jj + DIGIT_RUN * ii + ee] = s_room8[4 * VECTORS_AT + (8 * jj + lane // 4) * (K + 16) + K // 4 * (lane % 4) + DIGIT_RUN * ii + ee]
                     for mm_ in T.unroll(2):
                         for ii in T.unroll(K // 32):
                             for ee in T.vectorized(16):
@@ -900,7 +932,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     s_four = T.alloc_local((4,), "float32")
                     s_scale = T.alloc_local((4,), "float32")
                     for ee in T.vectorized(4):
-                        s_scale[ee] = s_scales[tx // 4 * 4 + ee]
+                        s_scale[ee] = s_room[SCALES_AT + tx // 4 * 4 + ee]
                     for ii in T.unroll(4):
                         s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 0]) * (s_digit * (f_y1 * s_peak[0] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[0 + 2 * ii + 0] * s_unit[0]
                     for ii in T.unroll(2):
@@ -1317,26 +1349,28 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_x_in = T.alloc_local((8,), "float16")
                         m_x_words = T.view(m_x_in, (4,), "uint32")
                         m_sums = T.alloc_local((8,), "float32")
+                        m_old = T.alloc_local((4,), "uint32")  # old corrections as operands: pairs of compensators, times 2^m_hold
+                        m_low = T.alloc_local((4,), "uint32")  # the same, where a product's second half takes them
                         m_y = T.alloc_local((KEYS * RANK,), "float32")
-                        m_best = T.alloc_local((5,), "uint32")
-                        m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                        m_best = T.alloc_local((7,), "uint32")
+                        m_bests = T.alloc_shared((7, WARPS), "uint32", scope="shared")
                         # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
                         # only a given state's tile lives apart, and a barrier stands between.
-                        m_scratch = T.alloc_shared(
-                            (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
-                        )
-                        m_pairs = T.view(
-                            m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
-                        )
-                        m_q = T.alloc_shared((RANK * (K + 32),), "float16")
-                        m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                        if HELD:
+                            m_scratch = s_room
+                        else:
+                            m_scratch = T.alloc_shared((SCRATCH,), "float32")
+                        m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
+                        m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
                         m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
                         # Registers are scarce: addresses are computed anew, here and before the stores.
-                        slot = again(slot)
+                        slot = T.Cast(
+                            "int64", T.reinterpret(slots[row * slots_row + again(0)], "uint32")
+                        )
                         payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
                         T.assume(payload_at % 16 == 0)
                         key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
@@ -1363,10 +1397,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_u = T.alloc_local((32,), "float16")
                         m_u_words = T.view(m_u, (16,), "uint32")
                         m_b = T.alloc_local((4,), "float32")
-                        m_top = T.alloc_local((4,), "float32")  # largest payload row, value scale, key and correction
+                        # Largest payload row, value scale, key and correction of records, key and correction of compensators.
+                        m_top = T.alloc_local((6,), "float32")
+                        m_old_keys = T.alloc_local((KEYS * RANK,), "float32")
+                        m_old_u = T.alloc_local((8,), "float16")
+                        m_old_words = T.view(m_old_u, (4,), "uint32")
                         m_high = T.alloc_local((2,), "uint32")  # largest magnitudes among keys and corrections, in pairs
                         m_decays = T.alloc_local((1,), "float32")  # of a group's records
-                        m_total = R + count
+                        m_total = count
                         # All loads before the first use.
                         for ee in T.vectorized(4):
                             m_b[ee] = value_scale[value_scale_at + 32 * warp + 4 * gg + ee]
@@ -1378,15 +1416,30 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             m_payload[ii] = 1.0
                             if kk < K:
                                 m_payload[ii] = key_scale[key_scale_at + kk]
-                        # The old corrections, value channels 8 tt + 0..7 of compensator gg: where the fit starts.
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            for jj in T.unroll(R):
+                                m_old_keys[ii * RANK + jj] = 0.0
+                                if kk < K:
+                                    m_old_keys[ii * RANK + jj] = widen(
+                                        comp_key[comp_key_at + jj * K + kk]
+                                    )
+                        # The old corrections: as operands of a product, and value channels 8 tt + 0..7 of compensator gg, where
+                        # the fit starts.
+                        for rr in T.unroll(2):
+                            for ee in T.unroll(4):
+                                m_old_u[4 * rr + ee] = T.float16(0.0)
+                            if 2 * tt + rr < R:
+                                for ee in T.vectorized(4):
+                                    m_old_u[4 * rr + ee] = comp_u[comp_u_at + (2 * tt + rr) * V + 32 * warp + 4 * gg + ee]
                         for ee in T.unroll(4):
                             m_x_words[ee] = T.uint32(0)
                         if gg < R:
                             for ee in T.vectorized(8):
                                 m_x_in[ee] = comp_u[comp_u_at + gg * V + 32 * warp + 8 * tt + ee]
                         m_decays[0] = 0.0
-                        if 0 + lane >= R and 0 + lane < m_total:
-                            m_decays[0] = record_decay[record_decay_at + (T.if_then_else((0 + lane) < R + 1, count - 1 + (0 + lane) - R, (0 + lane) - R - 1))]
+                        if 0 + lane < m_total:
+                            m_decays[0] = record_decay[record_decay_at + (T.if_then_else((0 + lane) < 1, count - 1 + (0 + lane), (0 + lane) - 1))]
                         for ee in T.unroll(2):
                             m_high[ee] = T.uint32(0)
                         for zz in T.unroll(GROUPS):
@@ -1396,25 +1449,20 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 for jj in T.unroll(CAPACITY):
                                     m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
                                     if kk < K:
-                                        if 32 * (GROUPS - 1 - zz) + jj < R:
-                                            m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * (GROUPS - 1 - zz) + jj) * K + kk]
                                         # Of the token itself: another head's block may still be writing it.
-                                        if 32 * (GROUPS - 1 - zz) + jj >= R and 32 * (GROUPS - 1 - zz) + jj < R + 1:
-                                            m_rows[32 * ii + jj] = s_fresh[(32 * (GROUPS - 1 - zz) + jj - R) * K + kk]
-                                        if 32 * (GROUPS - 1 - zz) + jj >= R + 1 and 32 * (GROUPS - 1 - zz) + jj < m_total:
-                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj - R - 1) * K + kk]
+                                        if 32 * (GROUPS - 1 - zz) + jj < 1:
+                                            m_rows[32 * ii + jj] = s_fresh[(32 * (GROUPS - 1 - zz) + jj) * K + kk]
+                                        if 32 * (GROUPS - 1 - zz) + jj >= 1 and 32 * (GROUPS - 1 - zz) + jj < m_total:
+                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj - 1) * K + kk]
                             for cc in T.unroll(2):
                                 for rr in T.unroll(4):
                                     for ee in T.unroll(4):
                                         m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
                                     if 16 * cc + rr // 2 * 8 < CAPACITY:
                                         m_number = 32 * (GROUPS - 1 - zz) + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
-                                        if m_number < R:
+                                        if m_number < m_total:
                                             for ee in T.vectorized(4):
-                                                m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
-                                        if m_number >= R and m_number < m_total:
-                                            for ee in T.vectorized(4):
-                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < R + 1, count - 1 + m_number - R, m_number - R - 1)) * V + 32 * warp + 4 * gg + ee]
+                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < 1, count - 1 + m_number, m_number - 1)) * V + 32 * warp + 4 * gg + ee]
                             for ee in T.unroll(KEYS * CAPACITY // 2):
                                 m_high[0] = h2(
                                     "max", m_high[0], h2(
@@ -1423,10 +1471,17 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 )
                             for ee in T.unroll(16):
                                 m_high[1] = h2("max", m_high[1], h2("abs", m_u_words[ee]))
-                        m_best[4] = T.uint32(0)
-                        if R > 0:
-                            if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
-                                m_best[4] = T.uint32(1) << T.Cast("uint32", gg)
+                        m_best[6] = T.uint32(0)
+                        for ee in T.unroll(2):
+                            m_top[4 + ee] = 0.0
+                        if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
+                            m_best[6] = T.uint32(1) << T.Cast("uint32", gg)
+                        for ee in T.unroll(KEYS * R):
+                            m_top[4] = T.max(m_top[4], magnitude(m_old_keys[ee]))
+                        m_four[0] = T.uint32(0)
+                        for ee in T.unroll(4):
+                            m_four[0] = h2("max", m_four[0], h2("abs", m_x_words[ee]))
+                        m_top[5] = T.max(h2_float("low", m_four[0]), h2_float("high", m_four[0]))
                         m_top[0] = 0.0
                         m_top[1] = T.max(T.max(m_b[0], m_b[1]), T.max(m_b[2], m_b[3]))
                         for ii in T.unroll(KEYS):
@@ -1439,48 +1494,54 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             m_top[2 + ee] = T.max(
                                 h2_float("low", m_high[ee]), h2_float("high", m_high[ee])
                             )
-                        for ee in T.unroll(4):
+                        for ee in T.unroll(6):
                             # Positive floats compare as integers do.
                             m_best[ee] = T.call_extern(
                                 "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
                                     m_top[ee], "uint32"
                                 )
                             )
-                        m_best[4] = T.call_extern(
-                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[4]
+                        m_best[6] = T.call_extern(
+                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[6]
                         )
                         if lane == 0:
-                            for ee in T.unroll(5):
+                            for ee in T.unroll(7):
                                 m_bests[ee, warp] = m_best[ee]
                         T.sync_threads()
-                        for ee in T.unroll(4):
+                        for ee in T.unroll(6):
                             m_top[ee] = 0.0
                             for ww_ in T.unroll(WARPS):
                                 m_top[ee] = T.max(
                                     m_top[ee], T.reinterpret(m_bests[ee, ww_], "float32")
                                 )
-                        m_best[4] = T.uint32(0)
+                        m_best[6] = T.uint32(0)
                         for ww_ in T.unroll(WARPS):
-                            m_best[4] = m_best[4] | m_bests[4, ww_]
-                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift below
-                        # 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value channels stay normal numbers.
+                            m_best[6] = m_best[6] | m_bests[6, ww_]
+                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift (of
+                        # compensators: 2^m_hold) below 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value
+                        # channels stay normal numbers.
                         m_lift = T.alloc_var("int32")
+                        m_hold = T.alloc_var("int32")
                         m_down = T.alloc_var("int32")
                         m_bound = T.alloc_var("float32")
-                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3]
+                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3] + R * m_top[4] * m_top[5]
                         m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
+                        m_hold = T.min(6 - binary_exponent(m_top[5]), 15)
                         m_down = binary_exponent(m_top[0]) + 9
                         m_shift = T.min(
-                            9 - binary_exponent(m_bound), 15 + m_lift - binary_exponent(m_top[2])
+                            15 + m_lift - binary_exponent(m_top[2]), 15 + m_hold - binary_exponent(
+                                m_top[4]
+                            )
                         )
+                        m_shift = T.min(9 - binary_exponent(m_bound), m_shift)
                         m_shift = T.max(T.min(m_shift >> 1, 60), -60)
                         if R > 0:
                             # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
                             rounds = COLD_ROUNDS
-                            if m_best[4] != T.uint32(0):
+                            if m_best[6] != T.uint32(0):
                                 rounds = WARM_ROUNDS
                             if gg < R:
-                                if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                                if (m_best[6] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
                                     for ee in T.unroll(8):
                                         m_x_in[ee] = T.Cast(
                                             "float16", start_sign(32 * warp + 8 * tt + ee, gg)
@@ -1492,12 +1553,41 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     m_x_words[ee], m_x_words[2 + ee], 0x7632
                                 )
                         m_a = T.alloc_local((16,), "uint32")
+                        m_pair = T.alloc_local((2,), "float32")
+                        m_lifts = T.alloc_var("uint32")
                         for ee in T.unroll(4):
                             m_units[ee] = h2(
                                 "pack", m_b[ee] * two_to(2 * m_shift + m_down), m_b[ee] * two_to(
                                     2 * m_shift + m_down
                                 )
                             )
+                        if R > 0:
+                            m_unit_old = two_to(2 * m_shift - m_hold)
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K:
+                                    for jj in T.unroll(HALF):
+                                        for hh in T.unroll(2):
+                                            m_pair[hh] = 0.0
+                                            if 2 * jj + hh < R:
+                                                m_pair[hh] = m_old_keys[ii * RANK + T.min(2 * jj + hh, RANK - 1)] * (
+                                                    m_start[ii] * m_unit_old
+                                                )
+                                        m_four[0] = h2("pack", m_pair[0], m_pair[1])
+                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                            "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
+                                                "high", m_four[0]
+                                            )
+                                        )
+                            m_lifts = h2("pack", two_to(m_hold), two_to(m_hold))
+                            for mm_ in T.unroll(2):
+                                m_old[2 * mm_] = h2(
+                                    "mul", byte_permute(m_old_words[mm_], m_old_words[2 + mm_], 0x5410), m_lifts
+                                )
+                                m_old[2 * mm_ + 1] = h2(
+                                    "mul", byte_permute(m_old_words[mm_], m_old_words[2 + mm_], 0x7632), m_lifts
+                                )
                         for zz in T.unroll(GROUPS):
                             if zz == 0 or 32 * zz < m_total:
                                 if zz > 0:
@@ -1507,41 +1597,32 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for jj in T.unroll(CAPACITY):
                                             m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
                                             if kk < K:
-                                                if 32 * zz + jj < R:
-                                                    m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * zz + jj) * K + kk]
                                                 # Of the token itself: another head's block may still be writing it.
-                                                if 32 * zz + jj >= R and 32 * zz + jj < R + 1:
-                                                    m_rows[32 * ii + jj] = s_fresh[(32 * zz + jj - R) * K + kk]
-                                                if 32 * zz + jj >= R + 1 and 32 * zz + jj < m_total:
-                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj - R - 1) * K + kk]
+                                                if 32 * zz + jj < 1:
+                                                    m_rows[32 * ii + jj] = s_fresh[(32 * zz + jj) * K + kk]
+                                                if 32 * zz + jj >= 1 and 32 * zz + jj < m_total:
+                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj - 1) * K + kk]
                                     for cc in T.unroll(2):
                                         for rr in T.unroll(4):
                                             for ee in T.unroll(4):
                                                 m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
                                             if 16 * cc + rr // 2 * 8 < CAPACITY:
                                                 m_number = 32 * zz + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
-                                                if m_number < R:
+                                                if m_number < m_total:
                                                     for ee in T.vectorized(4):
-                                                        m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
-                                                if m_number >= R and m_number < m_total:
-                                                    for ee in T.vectorized(4):
-                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < R + 1, count - 1 + m_number - R, m_number - R - 1)) * V + 32 * warp + 4 * gg + ee]
+                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (T.if_then_else(m_number < 1, count - 1 + m_number, m_number - 1)) * V + 32 * warp + 4 * gg + ee]
                                     m_decays[0] = 0.0
-                                    if 32 * zz + lane >= R and 32 * zz + lane < m_total:
-                                        m_decays[0] = record_decay[record_decay_at + (T.if_then_else((32 * zz + lane) < R + 1, count - 1 + (32 * zz + lane) - R, (32 * zz + lane) - R - 1))]
+                                    if 32 * zz + lane < m_total:
+                                        m_decays[0] = record_decay[record_decay_at + (T.if_then_else((32 * zz + lane) < 1, count - 1 + (32 * zz + lane), (32 * zz + lane) - 1))]
                                 m_unit = two_to(2 * m_shift - m_lift)
-                                m_pair = T.alloc_local((2,), "float32")
-                                # Weights of the group's records, a lane each.
-                                m_weights = T.alloc_shared((WARPS, 32), "float32", scope="shared")
+                                # Weights of the group's records, a lane each; behind the pairs of rows.
                                 m_weight = T.alloc_local((8,), "float32")
                                 m_weight[0] = 0.0
-                                if 32 * zz + lane < R:
-                                    m_weight[0] = m_start[0] * m_unit
-                                if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                if 32 * zz + lane < m_total:
                                     m_weight[0] = 1.0 * T.exp2(m_G[0] - m_decays[0]) * m_unit
                                 if zz > 0:
                                     T.sync_warp()
-                                m_weights[warp, lane] = m_weight[0]
+                                m_scratch[CAPACITY // 2 * ROW + 32 * warp + lane] = m_weight[0]
                                 T.sync_warp()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
@@ -1549,7 +1630,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for cc in T.unroll(CAPACITY // 8):
                                             for hh in T.unroll(2):
                                                 for ee in T.vectorized(4):
-                                                    m_weight[4 * hh + ee] = m_weights[warp, 8 * cc + 4 * hh + ee]
+                                                    m_weight[4 * hh + ee] = m_scratch[CAPACITY // 2 * ROW + 32 * warp + 8 * cc + 4 * hh + ee]
                                             for pp in T.unroll(4):
                                                 for hh in T.unroll(2):
                                                     m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
@@ -1560,7 +1641,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             m_keys[key_place(kk, K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
-                                m_lifts = T.alloc_var("uint32")
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
                                 for cc in T.unroll(2):
                                     for mm_ in T.unroll(2):
@@ -1638,7 +1718,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             m_lower[ee] = 0.0
                         if R > 0:
                             m_share = T.min(6 - m_shift, 15)
-                            for round_ in T.serial(rounds):
+                            for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
                                 for xx in T.unroll(BLOCK):
@@ -1651,6 +1731,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
+
                                     for pp in T.unroll(2):
                                         for ee in T.unroll(4):
                                             m_product[ee] = 0.0
@@ -1666,7 +1754,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         if 2 * tt < R:
                                             for hh in T.unroll(2):
                                                 for ee in T.vectorized(2):
-                                                    m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
                                 T.sync_threads()
                                 # Y, of the thread's own keys.
                                 for ii in T.unroll(KEYS):
@@ -1675,7 +1763,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for jj in T.unroll(R):
                                             m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
                                             for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
                                             m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
@@ -1721,11 +1809,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
-                                        for jj in T.unroll((R + 1) // 2):
-                                            m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                        for jj in T.unroll(HALF):
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -1743,15 +1831,23 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
+
                                     for ee in T.vectorized(8):
-                                        m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                                        m_x_in[ee] = m_halves[2 * Q_AT + gg % (2 * SPAN) % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                                     for hh in T.unroll(2):
                                         for mm_ in T.unroll(2):
                                             h2_into(
                                                 "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
                                             )
                                 for ee in T.unroll(8):
-                                    if 2 * tt + ee % 2 >= R:
+                                    if 2 * (tt % SPAN) + ee % 2 >= R:
                                         m_sums[ee] = 0.0
                                 for ee in T.unroll(4):
                                     m_x[ee] = h2(
@@ -1789,7 +1885,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             for cc in T.unroll(2):
                                 for ee in T.unroll(4):
                                     m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
-                                if 2 * tt + cc < R:
+                                if tt < SPAN and 2 * tt + cc < R:
                                     for ee in T.vectorized(4):
                                         comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
                             for ee in T.unroll(4):
@@ -1798,6 +1894,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         2 * m_shift + m_share
                                     )
                                 )
+                                # Old and new ones in one product, so that what is large cancels before anything is rounded.
+                                m_low[ee] = m_x[ee]
+                                if SPAN == 2:
+                                    m_x[ee] = T.if_then_else(tt < SPAN, m_old[ee], m_x[ee])
+                                    m_low[ee] = T.if_then_else(tt < SPAN, m_old[ee], T.uint32(0))
                         else:
                             # The scratch rows still serve what came before.
                             T.sync_threads()
@@ -1816,12 +1917,27 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                             if R > 0:
                                 for ee in T.vectorized(4):
-                                    m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    m_four[ee] = m_pairs[T.if_then_else(tt < SPAN, OLD_AT, FACTORS_AT) + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                for ee in T.vectorized(4):
+                                    m_four[4 + ee] = m_pairs[(OLD_AT + HALF * ROW if SPAN == 2 else FACTORS_AT) + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
                                 for ee in T.unroll(4):
                                     for mm_ in T.unroll(2):
-                                        h2_into(
-                                            "update8", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee]
-                                        )
+                                        if SPAN == 2:
+                                            h2_into(
+                                                "update16", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_low[2 * mm_], m_low[2 * mm_ + 1], m_four[ee], m_four[4 + ee]
+                                            )
+                                        else:
+                                            h2_into(
+                                                "update16", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee], m_four[4 + ee]
+                                            )
+                                if SPAN == 4:
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + HALF * ROW + tt % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
                                 for ee in T.unroll(8):
                                     m_state[8 * xx + ee] = m_run[ee]
                                 if tiles == 2:
@@ -2513,14 +2629,18 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
     KEYS = -(-K // threads)  # key channels that a thread owns
     N = 1 * P  # records of a full window
     RANK = max(R, 1)
-    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
-    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    HALF = -(-RANK // 2)  # pairs of compensators
+    SPAN = 2 if R <= 4 else 4  # lanes that hold them; a second copy fits beside where they are few
+    GROUPS = -(-N // 32)  # records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     PAIRED = RANK + RANK % 2
+    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
     GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
 
     @T.prim_func
@@ -2620,19 +2740,16 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                         m_x_in = T.alloc_local((8,), "float16")
                         m_x_words = T.view(m_x_in, (4,), "uint32")
                         m_sums = T.alloc_local((8,), "float32")
+                        m_old = T.alloc_local((4,), "uint32")  # old corrections as operands: pairs of compensators, times 2^m_hold
+                        m_low = T.alloc_local((4,), "uint32")  # the same, where a product's second half takes them
                         m_y = T.alloc_local((KEYS * RANK,), "float32")
-                        m_best = T.alloc_local((5,), "uint32")
-                        m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                        m_best = T.alloc_local((7,), "uint32")
+                        m_bests = T.alloc_shared((7, WARPS), "uint32", scope="shared")
                         # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
                         # only a given state's tile lives apart, and a barrier stands between.
-                        m_scratch = T.alloc_shared(
-                            (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
-                        )
-                        m_pairs = T.view(
-                            m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
-                        )
-                        m_q = T.alloc_shared((RANK * (K + 32),), "float16")
-                        m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                        m_scratch = T.alloc_shared((SCRATCH,), "float32")  # see scratch_places
+                        m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
+                        m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
                         m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
@@ -2666,10 +2783,14 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                         m_u = T.alloc_local((32,), "float16")
                         m_u_words = T.view(m_u, (16,), "uint32")
                         m_b = T.alloc_local((4,), "float32")
-                        m_top = T.alloc_local((4,), "float32")  # largest payload row, value scale, key and correction
+                        # Largest payload row, value scale, key and correction of records, key and correction of compensators.
+                        m_top = T.alloc_local((6,), "float32")
+                        m_old_keys = T.alloc_local((KEYS * RANK,), "float32")
+                        m_old_u = T.alloc_local((8,), "float16")
+                        m_old_words = T.view(m_old_u, (4,), "uint32")
                         m_high = T.alloc_local((2,), "uint32")  # largest magnitudes among keys and corrections, in pairs
                         m_decays = T.alloc_local((1,), "float32")  # of a group's records
-                        m_total = R + count
+                        m_total = count
                         # All loads before the first use.
                         for ee in T.vectorized(4):
                             m_b[ee] = value_scale[value_scale_at + 32 * warp + 4 * gg + ee]
@@ -2681,15 +2802,30 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                             m_payload[ii] = 1.0
                             if kk < K:
                                 m_payload[ii] = key_scale[key_scale_at + kk]
-                        # The old corrections, value channels 8 tt + 0..7 of compensator gg: where the fit starts.
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            for jj in T.unroll(R):
+                                m_old_keys[ii * RANK + jj] = 0.0
+                                if kk < K:
+                                    m_old_keys[ii * RANK + jj] = widen(
+                                        comp_key[comp_key_at + jj * K + kk]
+                                    )
+                        # The old corrections: as operands of a product, and value channels 8 tt + 0..7 of compensator gg, where
+                        # the fit starts.
+                        for rr in T.unroll(2):
+                            for ee in T.unroll(4):
+                                m_old_u[4 * rr + ee] = T.float16(0.0)
+                            if 2 * tt + rr < R:
+                                for ee in T.vectorized(4):
+                                    m_old_u[4 * rr + ee] = comp_u[comp_u_at + (2 * tt + rr) * V + 32 * warp + 4 * gg + ee]
                         for ee in T.unroll(4):
                             m_x_words[ee] = T.uint32(0)
                         if gg < R:
                             for ee in T.vectorized(8):
                                 m_x_in[ee] = comp_u[comp_u_at + gg * V + 32 * warp + 8 * tt + ee]
                         m_decays[0] = 0.0
-                        if 0 + lane >= R and 0 + lane < m_total:
-                            m_decays[0] = record_decay[record_decay_at + ((0 + lane) - R)]
+                        if 0 + lane < m_total:
+                            m_decays[0] = record_decay[record_decay_at + ((0 + lane))]
                         for ee in T.unroll(2):
                             m_high[ee] = T.uint32(0)
                         for zz in T.unroll(GROUPS):
@@ -2699,22 +2835,17 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                 for jj in T.unroll(CAPACITY):
                                     m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
                                     if kk < K:
-                                        if 32 * (GROUPS - 1 - zz) + jj < R:
-                                            m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * (GROUPS - 1 - zz) + jj) * K + kk]
-                                        if 32 * (GROUPS - 1 - zz) + jj >= R and 32 * (GROUPS - 1 - zz) + jj < m_total:
-                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj - R) * K + kk]
+                                        if 32 * (GROUPS - 1 - zz) + jj < m_total:
+                                            m_rows[32 * ii + jj] = record_key[record_key_at + (32 * (GROUPS - 1 - zz) + jj) * K + kk]
                             for cc in T.unroll(2):
                                 for rr in T.unroll(4):
                                     for ee in T.unroll(4):
                                         m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
                                     if 16 * cc + rr // 2 * 8 < CAPACITY:
                                         m_number = 32 * (GROUPS - 1 - zz) + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
-                                        if m_number < R:
+                                        if m_number < m_total:
                                             for ee in T.vectorized(4):
-                                                m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
-                                        if m_number >= R and m_number < m_total:
-                                            for ee in T.vectorized(4):
-                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number - R) * V + 32 * warp + 4 * gg + ee]
+                                                m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number) * V + 32 * warp + 4 * gg + ee]
                             for ee in T.unroll(KEYS * CAPACITY // 2):
                                 m_high[0] = h2(
                                     "max", m_high[0], h2(
@@ -2723,10 +2854,17 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                 )
                             for ee in T.unroll(16):
                                 m_high[1] = h2("max", m_high[1], h2("abs", m_u_words[ee]))
-                        m_best[4] = T.uint32(0)
-                        if R > 0:
-                            if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
-                                m_best[4] = T.uint32(1) << T.Cast("uint32", gg)
+                        m_best[6] = T.uint32(0)
+                        for ee in T.unroll(2):
+                            m_top[4 + ee] = 0.0
+                        if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
+                            m_best[6] = T.uint32(1) << T.Cast("uint32", gg)
+                        for ee in T.unroll(KEYS * R):
+                            m_top[4] = T.max(m_top[4], magnitude(m_old_keys[ee]))
+                        m_four[0] = T.uint32(0)
+                        for ee in T.unroll(4):
+                            m_four[0] = h2("max", m_four[0], h2("abs", m_x_words[ee]))
+                        m_top[5] = T.max(h2_float("low", m_four[0]), h2_float("high", m_four[0]))
                         m_top[0] = 0.0
                         m_top[1] = T.max(T.max(m_b[0], m_b[1]), T.max(m_b[2], m_b[3]))
                         for ii in T.unroll(KEYS):
@@ -2739,48 +2877,54 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                             m_top[2 + ee] = T.max(
                                 h2_float("low", m_high[ee]), h2_float("high", m_high[ee])
                             )
-                        for ee in T.unroll(4):
+                        for ee in T.unroll(6):
                             # Positive floats compare as integers do.
                             m_best[ee] = T.call_extern(
                                 "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
                                     m_top[ee], "uint32"
                                 )
                             )
-                        m_best[4] = T.call_extern(
-                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[4]
+                        m_best[6] = T.call_extern(
+                            "uint32", "__reduce_or_sync", T.uint32(0xFFFFFFFF), m_best[6]
                         )
                         if lane == 0:
-                            for ee in T.unroll(5):
+                            for ee in T.unroll(7):
                                 m_bests[ee, warp] = m_best[ee]
                         T.sync_threads()
-                        for ee in T.unroll(4):
+                        for ee in T.unroll(6):
                             m_top[ee] = 0.0
                             for ww_ in T.unroll(WARPS):
                                 m_top[ee] = T.max(
                                     m_top[ee], T.reinterpret(m_bests[ee, ww_], "float32")
                                 )
-                        m_best[4] = T.uint32(0)
+                        m_best[6] = T.uint32(0)
                         for ww_ in T.unroll(WARPS):
-                            m_best[4] = m_best[4] | m_bests[4, ww_]
-                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift below
-                        # 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value channels stay normal numbers.
+                            m_best[6] = m_best[6] | m_bests[6, ww_]
+                        # No element of the state, held times 4^m_shift, is beyond 2^9; corrections are held times 2^m_lift (of
+                        # compensators: 2^m_hold) below 2^6 or so, payload rows times 2^-m_down below 2^-9: scales of small value
+                        # channels stay normal numbers.
                         m_lift = T.alloc_var("int32")
+                        m_hold = T.alloc_var("int32")
                         m_down = T.alloc_var("int32")
                         m_bound = T.alloc_var("float32")
-                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3]
+                        m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3] + R * m_top[4] * m_top[5]
                         m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
+                        m_hold = T.min(6 - binary_exponent(m_top[5]), 15)
                         m_down = binary_exponent(m_top[0]) + 9
                         m_shift = T.min(
-                            9 - binary_exponent(m_bound), 15 + m_lift - binary_exponent(m_top[2])
+                            15 + m_lift - binary_exponent(m_top[2]), 15 + m_hold - binary_exponent(
+                                m_top[4]
+                            )
                         )
+                        m_shift = T.min(9 - binary_exponent(m_bound), m_shift)
                         m_shift = T.max(T.min(m_shift >> 1, 60), -60)
                         if R > 0:
                             # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
                             rounds = COLD_ROUNDS
-                            if m_best[4] != T.uint32(0):
+                            if m_best[6] != T.uint32(0):
                                 rounds = WARM_ROUNDS
                             if gg < R:
-                                if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                                if (m_best[6] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
                                     for ee in T.unroll(8):
                                         m_x_in[ee] = T.Cast(
                                             "float16", start_sign(32 * warp + 8 * tt + ee, gg)
@@ -2792,12 +2936,41 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                     m_x_words[ee], m_x_words[2 + ee], 0x7632
                                 )
                         m_a = T.alloc_local((16,), "uint32")
+                        m_pair = T.alloc_local((2,), "float32")
+                        m_lifts = T.alloc_var("uint32")
                         for ee in T.unroll(4):
                             m_units[ee] = h2(
                                 "pack", m_b[ee] * two_to(2 * m_shift + m_down), m_b[ee] * two_to(
                                     2 * m_shift + m_down
                                 )
                             )
+                        if R > 0:
+                            m_unit_old = two_to(2 * m_shift - m_hold)
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K:
+                                    for jj in T.unroll(HALF):
+                                        for hh in T.unroll(2):
+                                            m_pair[hh] = 0.0
+                                            if 2 * jj + hh < R:
+                                                m_pair[hh] = m_old_keys[ii * RANK + T.min(2 * jj + hh, RANK - 1)] * (
+                                                    m_start[ii] * m_unit_old
+                                                )
+                                        m_four[0] = h2("pack", m_pair[0], m_pair[1])
+                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                            "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
+                                                "high", m_four[0]
+                                            )
+                                        )
+                            m_lifts = h2("pack", two_to(m_hold), two_to(m_hold))
+                            for mm_ in T.unroll(2):
+                                m_old[2 * mm_] = h2(
+                                    "mul", byte_permute(m_old_words[mm_], m_old_words[2 + mm_], 0x5410), m_lifts
+                                )
+                                m_old[2 * mm_ + 1] = h2(
+                                    "mul", byte_permute(m_old_words[mm_], m_old_words[2 + mm_], 0x7632), m_lifts
+                                )
                         for zz in T.unroll(GROUPS):
                             if zz == 0 or 32 * zz < m_total:
                                 if zz > 0:
@@ -2807,38 +2980,29 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         for jj in T.unroll(CAPACITY):
                                             m_rows[32 * ii + jj] = T.Cast("float16", 0.0)
                                             if kk < K:
-                                                if 32 * zz + jj < R:
-                                                    m_rows[32 * ii + jj] = comp_key[comp_key_at + (32 * zz + jj) * K + kk]
-                                                if 32 * zz + jj >= R and 32 * zz + jj < m_total:
-                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj - R) * K + kk]
+                                                if 32 * zz + jj < m_total:
+                                                    m_rows[32 * ii + jj] = record_key[record_key_at + (32 * zz + jj) * K + kk]
                                     for cc in T.unroll(2):
                                         for rr in T.unroll(4):
                                             for ee in T.unroll(4):
                                                 m_u[(4 * cc + rr) * 4 + ee] = T.float16(0.0)
                                             if 16 * cc + rr // 2 * 8 < CAPACITY:
                                                 m_number = 32 * zz + 16 * cc + 2 * tt + rr % 2 + rr // 2 * 8
-                                                if m_number < R:
+                                                if m_number < m_total:
                                                     for ee in T.vectorized(4):
-                                                        m_u[(4 * cc + rr) * 4 + ee] = comp_u[comp_u_at + m_number * V + 32 * warp + 4 * gg + ee]
-                                                if m_number >= R and m_number < m_total:
-                                                    for ee in T.vectorized(4):
-                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number - R) * V + 32 * warp + 4 * gg + ee]
+                                                        m_u[(4 * cc + rr) * 4 + ee] = record_u[record_u_at + (m_number) * V + 32 * warp + 4 * gg + ee]
                                     m_decays[0] = 0.0
-                                    if 32 * zz + lane >= R and 32 * zz + lane < m_total:
-                                        m_decays[0] = record_decay[record_decay_at + ((32 * zz + lane) - R)]
+                                    if 32 * zz + lane < m_total:
+                                        m_decays[0] = record_decay[record_decay_at + ((32 * zz + lane))]
                                 m_unit = two_to(2 * m_shift - m_lift)
-                                m_pair = T.alloc_local((2,), "float32")
-                                # Weights of the group's records, a lane each.
-                                m_weights = T.alloc_shared((WARPS, 32), "float32", scope="shared")
+                                # Weights of the group's records, a lane each; behind the pairs of rows.
                                 m_weight = T.alloc_local((8,), "float32")
                                 m_weight[0] = 0.0
-                                if 32 * zz + lane < R:
-                                    m_weight[0] = m_start[0] * m_unit
-                                if 32 * zz + lane >= R and 32 * zz + lane < m_total:
+                                if 32 * zz + lane < m_total:
                                     m_weight[0] = 1.0 * T.exp2(m_G[0] - m_decays[0]) * m_unit
                                 if zz > 0:
                                     T.sync_warp()
-                                m_weights[warp, lane] = m_weight[0]
+                                m_scratch[CAPACITY // 2 * ROW + 32 * warp + lane] = m_weight[0]
                                 T.sync_warp()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
@@ -2846,7 +3010,7 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         for cc in T.unroll(CAPACITY // 8):
                                             for hh in T.unroll(2):
                                                 for ee in T.vectorized(4):
-                                                    m_weight[4 * hh + ee] = m_weights[warp, 8 * cc + 4 * hh + ee]
+                                                    m_weight[4 * hh + ee] = m_scratch[CAPACITY // 2 * ROW + 32 * warp + 8 * cc + 4 * hh + ee]
                                             for pp in T.unroll(4):
                                                 for hh in T.unroll(2):
                                                     m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
@@ -2857,7 +3021,6 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                             m_keys[key_place(kk, K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
-                                m_lifts = T.alloc_var("uint32")
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
                                 for cc in T.unroll(2):
                                     for mm_ in T.unroll(2):
@@ -2935,7 +3098,7 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                             m_lower[ee] = 0.0
                         if R > 0:
                             m_share = T.min(6 - m_shift, 15)
-                            for round_ in T.serial(rounds):
+                            for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
                                 for xx in T.unroll(BLOCK):
@@ -2948,6 +3111,14 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
+
                                     for pp in T.unroll(2):
                                         for ee in T.unroll(4):
                                             m_product[ee] = 0.0
@@ -2963,7 +3134,7 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         if 2 * tt < R:
                                             for hh in T.unroll(2):
                                                 for ee in T.vectorized(2):
-                                                    m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
                                 T.sync_threads()
                                 # Y, of the thread's own keys.
                                 for ii in T.unroll(KEYS):
@@ -2972,7 +3143,7 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         for jj in T.unroll(R):
                                             m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
                                             for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
                                             m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
@@ -3018,11 +3189,11 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
-                                        for jj in T.unroll((R + 1) // 2):
-                                            m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                        for jj in T.unroll(HALF):
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -3040,15 +3211,23 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
+
                                     for ee in T.vectorized(8):
-                                        m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                                        m_x_in[ee] = m_halves[2 * Q_AT + gg % (2 * SPAN) % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                                     for hh in T.unroll(2):
                                         for mm_ in T.unroll(2):
                                             h2_into(
                                                 "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
                                             )
                                 for ee in T.unroll(8):
-                                    if 2 * tt + ee % 2 >= R:
+                                    if 2 * (tt % SPAN) + ee % 2 >= R:
                                         m_sums[ee] = 0.0
                                 for ee in T.unroll(4):
                                     m_x[ee] = h2(
@@ -3086,7 +3265,7 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                             for cc in T.unroll(2):
                                 for ee in T.unroll(4):
                                     m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
-                                if 2 * tt + cc < R:
+                                if tt < SPAN and 2 * tt + cc < R:
                                     for ee in T.vectorized(4):
                                         comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
                             for ee in T.unroll(4):
@@ -3095,6 +3274,11 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         2 * m_shift + m_share
                                     )
                                 )
+                                # Old and new ones in one product, so that what is large cancels before anything is rounded.
+                                m_low[ee] = m_x[ee]
+                                if SPAN == 2:
+                                    m_x[ee] = T.if_then_else(tt < SPAN, m_old[ee], m_x[ee])
+                                    m_low[ee] = T.if_then_else(tt < SPAN, m_old[ee], T.uint32(0))
                         else:
                             # The scratch rows still serve what came before.
                             T.sync_threads()
@@ -3113,12 +3297,27 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                             if R > 0:
                                 for ee in T.vectorized(4):
-                                    m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    m_four[ee] = m_pairs[T.if_then_else(tt < SPAN, OLD_AT, FACTORS_AT) + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                for ee in T.vectorized(4):
+                                    m_four[4 + ee] = m_pairs[(OLD_AT + HALF * ROW if SPAN == 2 else FACTORS_AT) + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
                                 for ee in T.unroll(4):
                                     for mm_ in T.unroll(2):
-                                        h2_into(
-                                            "update8", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee]
-                                        )
+                                        if SPAN == 2:
+                                            h2_into(
+                                                "update16", m_run[8 * mm_ + 2 * ee], m_x[2 * mm_], m_x[2 * mm_ + 1], m_low[2 * mm_], m_low[2 * mm_ + 1], m_four[ee], m_four[4 + ee]
+                                            )
+                                        else:
+                                            h2_into(
+                                                "update16", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_x[2 * mm_], m_x[2 * mm_ + 1], m_four[ee], m_four[4 + ee]
+                                            )
+                                if SPAN == 4:
+                                    for ee in T.vectorized(4):
+                                        m_four[ee] = m_pairs[OLD_AT + HALF * ROW + tt % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                    for ee in T.unroll(4):
+                                        for mm_ in T.unroll(2):
+                                            h2_into(
+                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                            )
                                 for ee in T.unroll(8):
                                     m_state[8 * xx + ee] = m_run[ee]
                                 if tiles == 2:
@@ -3910,14 +4109,18 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
     KEYS = -(-K // threads)  # key channels that a thread owns
     N = 1 * P  # records of a full window
     RANK = max(R, 1)
-    GROUPS = -(-(R + N) // 32)  # compensators and records come in groups of 32
-    CAPACITY = 32 if GROUPS > 1 else -(-(R + N) // 8) * 8  # of a group
+    HALF = -(-RANK // 2)  # pairs of compensators
+    SPAN = 2 if R <= 4 else 4  # lanes that hold them; a second copy fits beside where they are few
+    GROUPS = -(-N // 32)  # records come in groups of 32
+    CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     PAIRED = RANK + RANK % 2
+    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
+    Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
     GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
 
     @T.prim_func
@@ -3995,19 +4198,16 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 m_x_in = T.alloc_local((8,), "float16")
                 m_x_words = T.view(m_x_in, (4,), "uint32")
                 m_sums = T.alloc_local((8,), "float32")
+                m_old = T.alloc_local((4,), "uint32")  # old corrections as operands: pairs of compensators, times 2^m_hold
+                m_low = T.alloc_local((4,), "uint32")  # the same, where a product's second half takes them
                 m_y = T.alloc_local((KEYS * RANK,), "float32")
-                m_best = T.alloc_local((5,), "uint32")
-                m_bests = T.alloc_shared((5, WARPS), "uint32", scope="shared")
+                m_best = T.alloc_local((7,), "uint32")
+                m_bests = T.alloc_shared((7, WARPS), "uint32", scope="shared")
                 # Dynamic arrays may share memory where their lives do not meet, and no barrier is added for it: of these
                 # only a given state's tile lives apart, and a barrier stands between.
-                m_scratch = T.alloc_shared(
-                    (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "float32"
-                )
-                m_pairs = T.view(
-                    m_scratch, (max(CAPACITY // 2 * ROW, WARPS * (K + 8) * PAIRED, WARPS * SUMS),), "uint32"
-                )
-                m_q = T.alloc_shared((RANK * (K + 32),), "float16")
-                m_q_pairs = T.alloc_shared(((RANK + 1) // 2 * ROW,), "uint32")
+                m_scratch = T.alloc_shared((SCRATCH,), "float32")  # see scratch_places
+                m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
+                m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                 m_keys = T.alloc_shared((K + 32,), "float16")
                 m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
                 m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
@@ -4055,16 +4255,16 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                             m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + K // 4 * tt + 8 * xx + ee]
                         for ee in T.unroll(4):
                             m_state[rr // 2 * (K // 4) + 8 * xx + 2 * ee + rr % 2] = m_x_words[ee]
-                m_best[4] = T.uint32(0)
+                m_best[6] = T.uint32(0)
                 if R > 0:
                     for ee in T.unroll(4):
                         m_x_words[ee] = T.uint32(0)
                     # The fit starts from the old corrections; a column of zeros starts from a fixed pattern of signs.
                     rounds = COLD_ROUNDS
-                    if m_best[4] != T.uint32(0):
+                    if m_best[6] != T.uint32(0):
                         rounds = WARM_ROUNDS
                     if gg < R:
-                        if (m_best[4] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
+                        if (m_best[6] >> T.Cast("uint32", gg)) & T.uint32(1) == T.uint32(0):
                             for ee in T.unroll(8):
                                 m_x_in[ee] = T.Cast(
                                     "float16", start_sign(32 * warp + 8 * tt + ee, gg)
@@ -4082,7 +4282,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                     m_lower[ee] = 0.0
                 if R > 0:
                     m_share = T.min(6 - m_shift, 15)
-                    for round_ in T.serial(rounds):
+                    for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                         # The scratch rows still serve what came before.
                         T.sync_threads()
                         for xx in T.unroll(BLOCK):
@@ -4095,6 +4295,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for hh in T.unroll(2):
                                     for ee in T.vectorized(4):
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+
                             for pp in T.unroll(2):
                                 for ee in T.unroll(4):
                                     m_product[ee] = 0.0
@@ -4110,7 +4311,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 if 2 * tt < R:
                                     for hh in T.unroll(2):
                                         for ee in T.vectorized(2):
-                                            m_scratch[(warp * (K + 8) + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K)) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
+                                            m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
                         T.sync_threads()
                         # Y, of the thread's own keys.
                         for ii in T.unroll(KEYS):
@@ -4119,7 +4320,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for jj in T.unroll(R):
                                     m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
                                     for ww_ in T.unroll(WARPS - 1):
-                                        m_y[ii * R + jj] += m_scratch[((ww_ + 1) * (K + 8) + part_place(kk, K)) * PAIRED + jj]
+                                        m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
                                     m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
                         T.sync_threads()
                         # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
@@ -4163,11 +4364,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for jj in T.unroll(R):
                                     # As it will be stored: what is subtracted is what a read adds.
                                     m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
-                                    m_q[jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                    m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
                                         "float16", m_y[ii * R + jj] * two_to(-m_share)
                                     )
-                                for jj in T.unroll((R + 1) // 2):
-                                    m_q_pairs[jj * ROW + key_column(kk, K)] = h2(
+                                for jj in T.unroll(HALF):
+                                    m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
                                         "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                             -m_share
                                         )
@@ -4185,15 +4386,16 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for hh in T.unroll(2):
                                     for ee in T.vectorized(4):
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+
                             for ee in T.vectorized(8):
-                                m_x_in[ee] = m_q[gg % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
+                                m_x_in[ee] = m_halves[2 * Q_AT + gg % (2 * SPAN) % R * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                             for hh in T.unroll(2):
                                 for mm_ in T.unroll(2):
                                     h2_into(
                                         "product", m_sums[4 * mm_], m_run[8 * mm_ + 4 * hh], m_run[8 * mm_ + 4 * hh + 1], m_run[8 * mm_ + 4 * hh + 2], m_run[8 * mm_ + 4 * hh + 3], m_x_words[2 * hh], m_x_words[2 * hh + 1]
                                     )
                         for ee in T.unroll(8):
-                            if 2 * tt + ee % 2 >= R:
+                            if 2 * (tt % SPAN) + ee % 2 >= R:
                                 m_sums[ee] = 0.0
                         for ee in T.unroll(4):
                             m_x[ee] = h2(
@@ -4212,7 +4414,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                     for cc in T.unroll(2):
                         for ee in T.unroll(4):
                             m_x_in[4 * cc + ee] = T.Cast("float16", m_sums[2 * ee + cc])
-                        if 2 * tt + cc < R:
+                        if tt < SPAN and 2 * tt + cc < R:
                             for ee in T.vectorized(4):
                                 comp_u[comp_u_at + (2 * tt + cc) * V + 32 * warp + 4 * gg + ee] = m_x_in[4 * cc + ee]
                     for ee in T.unroll(4):
@@ -4221,6 +4423,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 2 * m_shift + m_share
                             )
                         )
+                        m_x[ee] = T.if_then_else(tt < SPAN, m_x[ee], T.uint32(0))
                 else:
                     # The scratch rows still serve what came before.
                     T.sync_threads()
@@ -4239,7 +4442,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                     if R > 0:
                         for ee in T.vectorized(4):
-                            m_four[ee] = m_q_pairs[tt % ((R + 1) // 2) * ROW + gg * (K // 8) + 4 * xx + ee]
+                            m_four[ee] = m_pairs[FACTORS_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
                         for ee in T.unroll(4):
                             for mm_ in T.unroll(2):
                                 h2_into(
