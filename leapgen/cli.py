@@ -118,6 +118,19 @@ def _print_json(value: object) -> None:
 
 @app.command()
 @reported
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the recurrence, e.g. `my_rule`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("."),
+) -> Exit:
+    """Write NAME.yaml, a commented spec to start from; nothing is ever overwritten."""
+    from leapgen.report import starter
+
+    typer.echo(starter.new(name, out))
+    return Exit.FINE
+
+
+@app.command()
+@reported
 def build(
     specs: Annotated[
         list[str] | None,

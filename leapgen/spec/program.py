@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leapgen.diagnostics import Report, Span
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
 from leapgen.spec.model import Decay, Definition, Formula, Input, Output, SubStep
 from leapgen.spec.names import why_not
@@ -19,7 +20,7 @@ from leapgen.tensors import Axis, Per
 # Errors that cannot hide a use of an input. Beside any other, unused inputs are no news.
 _HARMLESS = {
     *("axis-mismatch", "bad-value", "choices-overlap", "decay-axis", "decay-grows", "decay-kind"),
-    *("format-option", "head-ratio", "matrix-shape", "nonlinear-state", "out-of-range"),
+    *("format-option", "head-ratio", "matrix-shape", "out-of-range"),
     *("reserved-name", "unknown-format"),
 }
 
@@ -97,14 +98,15 @@ class _Builder:
         for name, entry in entries.items():
             self._check_name(name, entry.key, "a definition")
             pending.remove(name)
-            later = frozenset(pending) - set(self.scope.types) | {name} - set(self.scope.types)
-            self.scope = Scope(self.scope.types, later, self.scope.dropped)
+            known = self.scope.types
+            self.scope = Scope(known, frozenset(pending) - set(known), self.scope.dropped)
             self._define(name, entry)
         self.scope = Scope(self.scope.types, frozenset(), self.scope.dropped)
 
     def _define(self, name: str, entry: Entry) -> None:
         formula = self._formula(entry.value)
-        found = infer(formula.node, self.scope, self.report) if formula else None
+        carried = formula is not None and self._carried(name, formula.node)
+        found = infer(formula.node, self.scope, self.report) if formula and not carried else None
         self.scope = _extended(self.scope, name, found)
         if formula is None or formula.node == ex.Name(name):  # `q: q` is the input as it arrives
             return
@@ -113,6 +115,16 @@ class _Builder:
         (self.varying.add if varies else self.varying.discard)(name)
         self.places[name] = entry.key
         self.definitions.append(Definition(name, formula))
+
+    def _carried(self, name: str, node: ex.Node) -> bool:
+        """Report a definition that is made of its own value of the token before."""
+        if name in self.scope.types:
+            return False
+        own = [n for n in ex.walk(node) if isinstance(n, ex.Name) and n.id == name]
+        for use in own[:1]:
+            message = f"`{name}` is made of its own value of the token before: a second state"
+            self.report.error("second-state", message, use.span, help=beyond.CARRIED)
+        return bool(own)
 
     def _varies(self, node: ex.Node) -> bool:
         return any(name in self.varying for name in ex.names(node))
@@ -149,7 +161,8 @@ class _Builder:
         if formula is None:
             return None, None
         self._use(formula)
-        found = infer(formula.node, self.scope, self.report)
+        scope = replace(self.scope, output=name in ("query", "add"))
+        found = infer(formula.node, scope, self.report)
         if found is not None and found.axis not in axes:
             wanted = " or ".join(AXIS_WORDS[a] for a in axes)
             message = f"`{name}` must be {wanted}, but this is {AXIS_WORDS[found.axis]}"

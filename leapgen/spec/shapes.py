@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from leapgen.diagnostics import Report, listing, suggest
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
 from leapgen.tensors import Axis, Per
 
@@ -30,11 +31,13 @@ class Scope:
 
     later   names that are defined further down
     dropped names that the picked alternatives do without, with the reason
+    output  the formula is of the output, not of the update
     """
 
     types: Mapping[str, Type | None]
     later: frozenset[str] = frozenset()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    output: bool = False
 
 
 def join(left: Per, right: Per) -> Per:
@@ -56,7 +59,7 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
     if name.id in ex.DIMENSIONS:
         return CONSTANT
     if name.id in scope.later:
-        message = f"`{name.id}` has no value yet: it is defined here or further down"
+        message = f"`{name.id}` has no value yet: it is defined further down"
         help_text = "a name means the latest earlier definition or input: move the other one up"
         report.error("used-before-definition", message, name.span, help=help_text)
     elif name.id in scope.dropped:
@@ -67,6 +70,9 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
         message = f"`{name.id}` cannot stand in a formula"
         help_text = "formulas describe one head; pass what depends on the head as an input"
         report.error("unknown-symbol", message, name.span, help=help_text)
+    elif beyond.is_earlier(name.id):
+        message = f"`{name.id}` is neither an input nor a definition"
+        report.error("second-state", message, name.span, help=beyond.CARRIED)
     else:
         known = (*scope.types, *ex.DIMENSIONS)
         help_text = suggest(name.id, known) or f"known here: {listing(known)}"
@@ -112,6 +118,11 @@ class _Elements:
                 return self._binary(node)
 
     def _state(self, node: ex.Name) -> None:
+        if self.scope.output:
+            message = "the output depends on the state in another way than one read `S^T query`"
+            help_text = "`query` and `add` are made of inputs; of the state there is this one read"
+            self.report.error("state-in-output", message, node.span, help=help_text)
+            return
         message = "the state `S` stands in a coefficient, so the update is not linear in it"
         help_text = "a sub-step reads the state by its `read` vector, and nothing else does"
         self.report.error("state-in-coefficient", message, node.span, help=help_text)
