@@ -213,7 +213,7 @@ def verify(
     specs: SpecsArgument,
     arch: ArchOption = "cpu",
     tokens: Annotated[
-        int, typer.Option("--tokens", min=1, help="Tokens of the drift check.")
+        int, typer.Option("--tokens", min=512, help="Tokens of the drift check.")
     ] = 4096,
     rounds: Annotated[
         int | None,

@@ -43,6 +43,7 @@ let:
   g: -softplus(a + dt_bias)     # the natural log of a decay, never above 0
   beta: sigmoid(b)
 
+# What a token does to the state, and what it returns.
 recurrence:
   # The update as a paper has it. S is the state, K x V; vectors are columns; `@` multiplies
   # matrices, `.T` transposes, `diag(x)` and `I` are what they say. It is proved equal to the
@@ -75,7 +76,7 @@ def new(name: str, folder: Path) -> Path:
 
 
 def text(name: str, folder: Path) -> str:
-    """The starter spec of a name, for a file in `folder` (which decides how the schema is found)."""
+    """The starter spec of a name; `folder` decides how its first line points to the schema."""
     from leapgen.spec.expression import FUNCTIONS
 
     fill = {
@@ -95,7 +96,7 @@ def _check(name: str) -> None:
         rule = "use lower-case letters, digits and underscores, a letter first, as in `my_rule`"
         raise LeapgenError(f"`{name}` cannot name a spec: {rule}")
     if name in RESERVED:
-        raise LeapgenError(f"`{name}` cannot name a spec: generated modules use the word themselves")
+        raise LeapgenError(f"`{name}` cannot name a spec: generated modules use the word")
     if name in {path.stem for path in paths.shipped_specs()}:
         raise LeapgenError(
             f"`{name}` is a spec that leapgen ships (`leapgen explain {name}`): choose another name"
