@@ -69,20 +69,24 @@ class Stepwise:
 
     spec: Spec
 
-    def coefficients(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
-        """Every name after the `let` block, each [..., HV, n] with n = 1, K or V."""
-        return definitions(self.spec, inputs, value_heads(self.spec, inputs), np.float64)
+    def coefficients(self, inputs: Mapping[str, Array], HV: int | None = None) -> dict[str, Any]:
+        """Every name after the `let` block, each [..., HV, n] with n = 1, K or V.
 
-    def token(self, inputs: Mapping[str, Array]) -> Token:
+        HV   value heads; those of the inputs when absent, which then must have some
+        """
+        heads = value_heads(self.spec, inputs) if HV is None else HV
+        return definitions(self.spec, inputs, heads, np.float64)
+
+    def token(self, inputs: Mapping[str, Array], HV: int | None = None) -> Token:
         """Coefficients of the sub-steps and of the output."""
-        return token_of(self.spec, self.coefficients(inputs))
+        return token_of(self.spec, self.coefficients(inputs, HV))
 
     def step(self, S: Array, inputs: Mapping[str, Array]) -> tuple[Array, Array, list[Array]]:
         """One token: state [..., HV, K, V] to (state, output [..., HV, V], corrections).
 
         inputs   as the spec declares them, [..., heads, axis] or [..., heads]
         """
-        return self.advance(np.asarray(S, np.float64), self.token(inputs))
+        return self.advance(np.asarray(S, np.float64), self.token(inputs, S.shape[-3]))
 
     def advance(self, S: Array, token: Token) -> tuple[Array, Array, list[Array]]:
         """The same from ready coefficients."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.oracle.evaluate import definitions, evaluate
-from leapgen.oracle.roles import Role, roles
-from leapgen.spec.model import Input, Spec
+from leapgen.oracle.roles import Role, reaching, roles
+from leapgen.spec.model import Input, Spec, SubStep
 from leapgen.tensors import Axis, Per
 
 F64 = npt.NDArray[np.float64]
@@ -191,15 +191,41 @@ def calibrate(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F
         if kind[x.name] is Role.DECAY and _largest(_logs(spec, _sample(spec, out), heads)) > 0:
             out[x.name] = -np.log1p(np.exp(out[x.name]))
     knobs = [x for x in spec.inputs if kind[x.name] is Role.DECAY]
-    if not knobs or not _logs(spec, _sample(spec, out), heads):
+    steps = [s for s in spec.substeps if s.decay.log is not None]
+    if not knobs or not steps:
         return out
-    tries = [(x, *_fit_knob(spec, out, x, heads)) for x in sorted(knobs, key=_constant_first)]
+    turned = _turned(spec, out, knobs, heads, steps)
+    if turned is None:  # one knob does not reach every sub-step: each gets its share by its own
+        turned = out
+        for step in steps:
+            own = [x for x in knobs if x.name in reaching(spec, [step.decay.log])]
+            shared = _turned(spec, turned, own, heads, [step], 1 / len(steps))
+            turned = turned if shared is None else shared
+    if _miss(spec, turned, heads, knobs) > 1.0:
+        names = ", ".join(x.name for x in knobs)
+        raise ValueError(f"no shift of {names} brings the log decay of {spec.name} near DECAYS")
+    return turned
+
+
+def _turned(
+    spec: Spec,
+    drawn: dict[str, F64],
+    knobs: list[Input],
+    heads: Heads,
+    steps: list[SubStep],
+    share: float = 1.0,
+) -> dict[str, F64] | None:
+    """Draws with the knob turned that brings the decay of these sub-steps to its share of DECAYS;
+    None where none does."""
+    tries = [
+        (x, *_fit_knob(spec, drawn, x, heads, steps, share))
+        for x in sorted(knobs, key=_constant_first)
+    ]
     # Several may do; a miss of a tenth is as good as none, and the first is then the plainest.
     x, shift, scales, miss = min(tries, key=lambda t: max(0.1, float(np.max(t[3]))))
     if float(np.max(miss)) > 1.0:
-        raise ValueError(f"no shift of {x.name} brings the log decay of {spec.name} near DECAYS")
-    out[x.name] = _moved(x, out[x.name], shift, scales)
-    return out
+        return None
+    return {**drawn, x.name: _moved(x, drawn[x.name], shift, scales)}
 
 
 def _constant_first(x: Input) -> tuple[bool, bool]:
@@ -246,7 +272,12 @@ def _moved(x: Input, drawn: F64, shift: F64, multiply: bool) -> F64:
 
 
 def _fit_knob(
-    spec: Spec, drawn: Mapping[str, F64], x: Input, heads: Heads
+    spec: Spec,
+    drawn: Mapping[str, F64],
+    x: Input,
+    heads: Heads,
+    steps: list[SubStep],
+    share: float = 1.0,
 ) -> tuple[F64, bool, F64]:
     """(shift a head, whether it multiplies, miss a head in natural logs) by bisection.
 
@@ -255,14 +286,11 @@ def _fit_knob(
     inputs = _sample(spec, drawn)
     multiply = not x.constant and float(np.max(drawn[x.name])) <= 0
     count = heads.of(x)[0]
-    group = heads.HV // count
-    target = np.log(np.resize(DECAYS, heads.HV))[::group]
+    target = np.log(share * np.resize(DECAYS, heads.HV))[:: heads.HV // count]
 
     def reached(shift: F64) -> F64:
         moved = {**inputs, x.name: _moved(x, inputs[x.name], shift, multiply)}
-        total = -sum(np.asarray(v).mean(axis=0) for v in _logs(spec, moved, heads))
-        typical: F64 = np.log(np.maximum(total, 1e-300)).mean(axis=-1)
-        return np.broadcast_to(typical, (heads.HV,))[::group]
+        return _typical(spec, moved, heads, steps)[:: heads.HV // count]
 
     low, high = np.full(count, -25.0), np.full(count, 25.0)
     rising = reached(high) > reached(low)
@@ -271,3 +299,23 @@ def _fit_knob(
         above = (reached(middle) > target) == rising
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return low, multiply, np.abs(reached(low) - target)
+
+
+def _typical(spec: Spec, inputs: Mapping[str, F64], heads: Heads, steps: list[SubStep]) -> F64:
+    """[HV] log of the mean decay a token that these sub-steps have in a typical channel."""
+    scope = definitions(spec, inputs, heads.HV, np.float64)
+    logs = (evaluate(s.decay.log.node, scope) for s in steps if s.decay.log is not None)
+    # Of many tokens [tokens, HV, n]; a constant decay has no tokens, a number no heads either.
+    means = (np.asarray(v).reshape(-1, *np.shape(v)[-2:]).mean(axis=0) for v in logs)
+    total = -sum(m if m.ndim > 1 else m.reshape(1, 1) for m in means)
+    typical: F64 = np.log(np.maximum(total, 1e-300)).mean(axis=-1)
+    return np.broadcast_to(typical, (heads.HV,))
+
+
+def _miss(spec: Spec, drawn: Mapping[str, F64], heads: Heads, knobs: list[Input]) -> float:
+    """How far the decay of a token is from DECAYS, in natural logs, in the worst head. Where all
+    knobs are of key heads, only the first value head of each can be right."""
+    steps = [s for s in spec.substeps if s.decay.log is not None]
+    group = heads.HV // max(heads.of(x)[0] for x in knobs)
+    found = _typical(spec, _sample(spec, drawn), heads, steps)
+    return float(np.abs(found - np.log(np.resize(DECAYS, heads.HV)))[::group].max())

@@ -1,0 +1,71 @@
+"""Faults that drawn recurrences have found, each as small as it gets."""
+
+from __future__ import annotations
+
+import numpy as np
+from matrices import update
+
+from leapgen.oracle.evaluate import definitions, evaluate
+from leapgen.oracle.stepwise import Stepwise
+from leapgen.oracle.streams import DECAYS, Heads, stream
+from leapgen.spec.loader import loads
+from leapgen.spec.model import Spec
+
+HEAD = """name: found
+title: Found
+dims: {key: 16, value: 24}
+state: {format: leapquant-int8, window: 16}
+inputs:
+  q: {per: key, axes: K, dtype: bf16}
+  k: {per: key, axes: K, dtype: bf16}
+  v: {per: key, axes: V, dtype: bf16}
+"""
+
+
+def mean_decays(spec: Spec, heads: Heads) -> np.ndarray:
+    """[HV] mean log decay of a token in a typical channel, over all sub-steps."""
+    scope = definitions(spec, stream(spec, 256, heads, seed=3), heads.HV, np.float64)
+    logs = [np.asarray(evaluate(s.decay.log.node, scope)) for s in spec.substeps if s.decay.log]
+    means = [x.mean(axis=0) if x.ndim > 2 else x for x in logs]
+    return np.exp(np.log(-sum(means)).mean(axis=-1))
+
+
+def test_value_heads_without_an_input_of_their_own() -> None:
+    """The state has more heads than any input; the interpreter counted the inputs' heads."""
+    text = "recurrence:\n  native: S + k @ v.T\n  substeps: [{key: k, value: v}]\n"
+    spec = loads(HEAD + text + "  output: {query: q}\n")
+    tokens = stream(spec, 1, Heads(2, 4, 16, 24), seed=0)
+    S = np.random.default_rng(0).standard_normal((4, 16, 24))
+    token = {name: x[0] for name, x in tokens.items()}
+    found, out, _ = Stepwise(spec).step(S, token)
+    assert out.shape == (4, 24)
+    np.testing.assert_allclose(found, update(spec, S, token), rtol=1e-12)
+
+
+def test_constant_decays_are_calibrated_head_by_head() -> None:
+    """The mean over tokens of a decay that has none was one over heads."""
+    text = """  slope: {per: value, axes: K, dtype: fp32, constant: true}
+recurrence:
+  native: diag(exp(-softplus(slope))) @ S + k @ v.T
+  decay: {kind: constant, log: -softplus(slope)}
+  substeps: [{key: k, value: v}]
+  output: {query: q}
+"""
+    found = mean_decays(loads(HEAD + text), Heads(2, 4, 16, 24))
+    assert np.abs(np.log(found / np.array(DECAYS))).max() < 0.1
+
+
+def test_sub_steps_that_decay_on_their_own_share_the_calibration() -> None:
+    """No single input brings the decay of a token down when two sub-steps decay by themselves."""
+    text = """  a: {per: value, axes: K, dtype: bf16}
+  b: {per: value, dtype: bf16}
+let: {g: -softplus(a), h: -5 * sigmoid(b)}
+recurrence:
+  native: exp(h) * (diag(exp(g)) @ S + k @ v.T) + q @ v.T
+  substeps:
+    - {decay: {kind: vector, log: g}, key: k, value: v}
+    - {decay: {kind: scalar, log: h}, key: q, value: v}
+  output: {query: q}
+"""
+    found = mean_decays(loads(HEAD + text), Heads(2, 4, 16, 24))
+    assert np.abs(np.log(found / np.array(DECAYS))).max() < 1
