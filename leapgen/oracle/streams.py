@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.oracle.evaluate import definitions, evaluate
-from leapgen.oracle.roles import Role, roles
-from leapgen.spec.model import Input, Spec
+from leapgen.oracle.roles import Role, reaching, roles
+from leapgen.spec.model import Formula, Input, Spec
 from leapgen.tensors import Axis, Per
 
 F64 = npt.NDArray[np.float64]
@@ -179,7 +179,7 @@ SAMPLE = 128
 def calibrate(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F64]:
     """Draws changed until keys have unit length where the spec does not see to it, step sizes lie
     in [0, 2] and decays have the means of DECAYS."""
-    out = dict(drawn)
+    out = _tied(spec, drawn, heads)
     kind = roles(spec)
     if not _in_range(_key_norms(spec, _sample(spec, out), heads), MOST_NORM):
         for x in spec.inputs:  # a correction of a longer key overshoots, and the state runs away
@@ -200,6 +200,39 @@ def calibrate(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F
         raise ValueError(f"no shift of {x.name} brings the log decay of {spec.name} near DECAYS")
     out[x.name] = _moved(x, out[x.name], shift, scales)
     return out
+
+
+def _tied(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F64]:
+    """Draws in which a sub-step reads along what it writes, with the sign that shrinks the state.
+
+    Where two inputs of their own make a sub-step's key and its read vector, a model that works
+    gives them nearly one direction: independent ones let the state grow without end.
+    """
+    out = dict(drawn)
+    for step in spec.substeps:
+        sides = [_vectors(spec, f) for f in (step.key, step.read)]
+        own = [sorted(side - other) for side, other in zip(sides, sides[::-1], strict=True)]
+        if not (own[0] and own[1]):
+            continue
+        key, read = own[0][0], own[1][0]
+        out[read] = _per_head(out[key], heads.of(spec.input(read))[0])
+        scope = definitions(spec, _sample(spec, out), heads.HV, np.float64)
+        vectors = [evaluate(f.node, scope) for f in (step.key, step.read) if f is not None]
+        along = float(np.mean((vectors[0] * vectors[-1]).sum(axis=-1)))
+        out[read] = out[read] * np.sign(along)
+    return out
+
+
+def _vectors(spec: Spec, formula: Formula | None) -> set[str]:
+    """Inputs over the key channels that a formula depends on, constants left out."""
+    found = [spec.input(name) for name in reaching(spec, [formula])]
+    return {x.name for x in found if x.axis is Axis.KEY and not x.constant}
+
+
+def _per_head(x: F64, count: int) -> F64:
+    """[tokens, heads, K] for another number of heads: repeated, or the first of each group."""
+    have = x.shape[1]
+    return np.repeat(x, count // have, axis=1) if count >= have else x[:, :: have // count]
 
 
 def _constant_first(x: Input) -> tuple[bool, bool]:
@@ -231,6 +264,11 @@ def _logs(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:
     return [evaluate(s.decay.log.node, scope) for s in spec.substeps if s.decay.log is not None]
 
 
+def _over_tokens(log: Any) -> Any:
+    """Mean over the tokens; a log decay of constants alone has none."""
+    return np.mean(log, axis=0) if np.ndim(log) > 2 else np.asarray(log)
+
+
 def _in_range(values: list[Any], top: float) -> bool:
     return all(np.min(v) >= 0 and np.max(v) <= top for v in values)
 
@@ -260,7 +298,7 @@ def _fit_knob(
 
     def reached(shift: F64) -> F64:
         moved = {**inputs, x.name: _moved(x, inputs[x.name], shift, multiply)}
-        total = -sum(np.asarray(v).mean(axis=0) for v in _logs(spec, moved, heads))
+        total = -sum(_over_tokens(v) for v in _logs(spec, moved, heads))
         typical: F64 = np.log(np.maximum(total, 1e-300)).mean(axis=-1)
         return np.broadcast_to(typical, (heads.HV,))[::group]
 
