@@ -252,11 +252,22 @@ def list_(
     what: Annotated[
         str | None, typer.Argument(help="specs, formats, archs or models; all of them if absent.")
     ] = None,
+    as_table: Annotated[
+        bool, typer.Option("--table", help="What a token of each spec stores and moves.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> Exit:
     """List the specs, formats, archs and published models that leapgen knows."""
-    from leapgen.report import listing
+    from leapgen.report import costs, listing
 
+    if as_table:
+        if what is not None:
+            raise typer.BadParameter("a table has every spec: leave WHAT out", param_hint="--table")
+        if as_json:
+            _print_json(costs.data())
+        else:
+            typer.echo(costs.text())
+        return Exit.FINE
     if what is not None and what not in listing.TOPICS:
         raise typer.BadParameter(f"`{what}`: one of {', '.join(listing.TOPICS)}", param_hint="WHAT")
     topics = (what,) if what else tuple(listing.TOPICS)

@@ -9,7 +9,17 @@ from typing import NamedTuple
 import sympy
 
 from leapgen.algebra.ordering import is_log2e, negative, split_product, terms_of
-from leapgen.algebra.symbols import SOFTPLUS_LINEAR, K, SumK, SumV, V, exp2, sigmoid, softplus
+from leapgen.algebra.symbols import (
+    SOFTPLUS_LINEAR,
+    K,
+    SumK,
+    SumV,
+    V,
+    exp2,
+    sigmoid,
+    softplus,
+    unit_v,
+)
 
 
 class Piece(NamedTuple):
@@ -43,7 +53,7 @@ class CodePrinter:
         """Dispatch on the kind of node; raises ValueError for one that has no code."""
         if expr.is_number:
             return self._number(expr)
-        if expr.free_symbols <= {K, V}:
+        if expr.free_symbols <= {K, V} and not expr.has(unit_v):
             return self._dimension(expr)
         if isinstance(expr, sympy.Symbol):
             return Piece(self.name(expr.name), ATOM)
@@ -102,6 +112,8 @@ class CodePrinter:
         """A named function of element expressions."""
         if isinstance(expr, SumK | SumV):
             raise ValueError(f"a sum inside an element expression: {expr}")
+        if isinstance(expr, unit_v):
+            return self._unit()
         if isinstance(expr, sigmoid):
             return self._sigmoid(expr.args[0])
         if isinstance(expr, softplus):
@@ -124,6 +136,10 @@ class CodePrinter:
 
     def _softplus(self, x: sympy.Expr) -> Piece:
         """log(1 + exp(x)), linear for large x."""
+        raise NotImplementedError
+
+    def _unit(self) -> Piece:
+        """1 in the last value channel, else 0."""
         raise NotImplementedError
 
     def _extreme(self, name: str, expr: sympy.Expr) -> Piece:
@@ -161,6 +177,9 @@ class TilelangPrinter(CodePrinter):
         test = f"{self.inside(x, ADD)} > {float(SOFTPLUS_LINEAR)}"
         return Piece(f"T.if_then_else({test}, {plain}, T.log(1.0 + {product}))", ATOM)
 
+    def _unit(self) -> Piece:
+        return Piece("T.if_then_else(vv == V - 1, 1.0, 0.0)", ATOM)
+
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         code = self.print(right)
         if not right.is_number:
@@ -187,6 +206,9 @@ class NumpyPrinter(CodePrinter):
         code, limit = self.print(x), float(SOFTPLUS_LINEAR)
         inner = f"np.log(1.0 + np.exp(np.minimum({code}, {limit})))"
         return Piece(f"np.where({self.inside(x, ADD)} > {limit}, {code}, {inner})", ATOM)
+
+    def _unit(self) -> Piece:
+        return Piece("(np.arange(V) == V - 1)", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         name = "power" if name == "pow" else f"{name}imum"
@@ -239,6 +261,9 @@ class TextPrinter(CodePrinter):
 
     def _softplus(self, x: sympy.Expr) -> Piece:
         return self._function("softplus", x)
+
+    def _unit(self) -> Piece:
+        return Piece("unit(V)", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         return f"{name}({left}, {self.print(right)})"

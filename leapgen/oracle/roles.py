@@ -23,7 +23,7 @@ def roles(spec: Spec) -> dict[str, Role]:
     decay = reaching(spec, (s.decay.log for s in spec.substeps))
     vectors = [f for s in spec.substeps for f in (s.key, s.read)] + [spec.output.query]
     vector = reaching(spec, vectors)
-    value = reaching(spec, [*(s.value for s in spec.substeps), spec.output.add])
+    value = reaching(spec, [*(s.value for s in spec.substeps), spec.output.add, spec.output.result])
     found = {}
     for x in spec.inputs:
         if x.name in decay:

@@ -36,7 +36,8 @@ inputs:
   dt_bias: {per: value, dtype: fp32, constant: true, doc: bias of the raw gate}
 
 # From what arrives to coefficients, line by line; a name means its latest meaning above.
-# + - * / ** and @functions@
+# Beside + - * / ** there are:
+#   @functions@
 let:
   q: l2norm(q, eps=1e-6) * K**-0.5
   k: l2norm(k, eps=1e-6)

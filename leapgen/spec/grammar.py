@@ -149,6 +149,7 @@ _OUTPUT = Fields(
         "query": Key(_FORMULA, "vector q of the output S^T q, over K", required=True),
         "of": Key(Word(("updated", "previous")), "state that is read: after or before the token"),
         "add": Key(_FORMULA, "added to the output, over V (a bonus, a skip)"),
+        "result": Key(_FORMULA, "the output as a formula of `o`, that read with `add` (a gate)"),
         "dtype": Key(Word(VALUE_DTYPES), "element type of the output; bf16 when absent"),
     },
 )

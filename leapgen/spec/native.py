@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from leapgen.diagnostics import Report
 from leapgen.spec import beyond
 from leapgen.spec import expression as ex
-from leapgen.spec.shapes import Scope, check_eps, resolve
+from leapgen.spec.shapes import Scope, check_eps, check_unit, resolve
 from leapgen.tensors import Axis
 
 
@@ -99,6 +99,8 @@ class _Matrices:
         return SCALAR if found.axis is Axis.SCALAR else Shape(found.axis.value, "1")
 
     def _call(self, node: ex.Call) -> Shape | None:
+        if node.function in ex.UNITS:
+            return Shape("V", "1") if check_unit(node, self.report) else None
         found = [self.shape(a) for a in node.arguments]
         shapes = [s for s in found if s is not None]
         if len(shapes) < len(found):

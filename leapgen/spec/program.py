@@ -251,10 +251,22 @@ class _Builder:
             return None
         query, _ = self._coefficient(tree, "query", (Axis.KEY,))
         add, _ = self._coefficient(tree, "add", (Axis.VALUE,))
+        result = self._result(tree)
         if query is None:
             return None
         of, dtype = _text(tree, "of") or "updated", _text(tree, "dtype") or "bf16"
-        return Output(query, of, add, dtype, tree.span)
+        return Output(query, of, add, dtype, tree.span, result)
+
+    def _result(self, tree: Table) -> Formula | None:
+        """The formula of the output, which alone may name what the query reads."""
+        scope, self.scope = self.scope, _extended(self.scope, ex.READ, Type(Axis.VALUE, Per.VALUE))
+        result, _ = self._coefficient(tree, "result", (Axis.VALUE,))
+        self.scope = scope
+        if result is not None and ex.READ not in ex.names(result.node):
+            message = f"`result` does not use `{ex.READ}`, so the state is read for nothing"
+            help_text = f"`{ex.READ}` is what the query reads: write it like {ex.READ} * silu(z)"
+            self.report.error("result-without-read", message, result.span, help=help_text)
+        return result
 
     def unused(self) -> None:
         """Report definitions and inputs that nothing uses; both are slips of the pen."""

@@ -81,6 +81,16 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
     return None
 
 
+def check_unit(call: ex.Call, report: Report) -> bool:
+    """unit(V) has the name of its axis as its argument."""
+    good = call.arguments == (ex.Name("V"),)
+    if not good:
+        help_text = "unit(V) is 1 in the last value channel and 0 in the others"
+        message = "the argument of `unit` must be V"
+        report.error("formula-arguments", message, call.span, help=help_text)
+    return good
+
+
 def check_eps(call: ex.Call, report: Report) -> None:
     """l2norm's `eps` is a number: it is compiled in."""
     eps = call.keyword("eps")
@@ -133,6 +143,8 @@ class _Elements:
         self.report.error("matrix-syntax", message, node.span, help=help_text)
 
     def _call(self, node: ex.Call) -> Type | None:
+        if node.function in ex.UNITS:
+            return Type(Axis.VALUE, Per.KEY) if check_unit(node, self.report) else None
         found = [self.type(a) for a in node.arguments]
         types = [t for t in found if t is not None]
         if node.function in ex.NATIVE_FUNCTIONS:

@@ -42,6 +42,8 @@ def evaluate(node: ex.Node, names: Mapping[str, Any]) -> Any:
             return evaluate(node.operand, names).T
         case ex.Unary():
             return -evaluate(node.operand, names)
+        case ex.Call(function="unit"):
+            return np.eye(names["V"])[:, -1:]
         case ex.Call():
             return FUNCTIONS[node.function](*(evaluate(a, names) for a in node.arguments))
         case ex.Binary():
