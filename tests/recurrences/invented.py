@@ -6,7 +6,9 @@ gain; an output of the state after or before the token, with a bonus or a skip; 
 heads or value heads. The native update is written from the same parts as nested matrices.
 
 Keys have unit length, gains lie in (0, 1) or (0, 2) and reads lie near keys, so that no state runs
-away: bounds of kernels against float64 are for recurrences that forget.
+away: bounds of kernels against float64 are for recurrences that forget. Nor does a token erase
+along the key that it has just written with: what is left would be rounding, and bounds are relative
+to what is left.
 """
 
 from __future__ import annotations
@@ -94,9 +96,9 @@ def _decay(text: Text, j: int) -> tuple[str, str, str]:
     return f"decay: {{kind: {kind}, log: {log}}}", log, axes
 
 
-def _key(text: Text, j: int) -> str:
+def _key(text: Text, j: int, own: bool = False) -> str:
     """A vector of unit length over K: an own one, or that of the sub-step before."""
-    if j > 1 and text.draw(st.booleans()):
+    if j > 1 and not own and text.draw(st.booleans()):
         return f"k{j - 1}" if f"k{j - 1}" in text.lets else "k1"
     raw = text.input(f"k{j}", text.draw(HEADS), "K")
     return text.let(raw, f"l2norm({raw}, eps=1e-6)")
@@ -138,8 +140,8 @@ def _gain(text: Text, j: int) -> tuple[str, bool]:
 
 def _substep(text: Text, j: int) -> SubStep:
     decay, log, axes = _decay(text, j)
-    key = _key(text, j)
     kind = text.draw(st.sampled_from(["write", "correct", "erase"]))
+    key = _key(text, j, own=kind == "erase")
     entries, eff = ([], "") if kind == "write" else _read(text, j, key, log)
     value = "" if kind == "erase" else text.input(f"v{j}", text.draw(HEADS), "V")
     gain, wide = _gain(text, j)
