@@ -2,8 +2,8 @@
 
 A draw has one to three sub-steps, each with a decay (none, constant, scalar or vector), a key, a
 read (none, along the key, near it, weighted; of the state before or after the decay), a value and a
-gain; an output of the state after or before the token, with a bonus or a skip; every tensor for key
-heads or value heads. The native update is written from the same parts as nested matrices.
+gain; an output of the state after or before the token, with a bonus, a skip or a gate; every tensor
+for key heads or value heads. The native update is written from the same parts as nested matrices.
 
 Keys have unit length, gains lie in (0, 1) or (0, 2) and reads lie near keys, so that no state runs
 away: bounds of kernels against float64 are for recurrences that forget. Nor does a token erase
@@ -97,9 +97,10 @@ def _decay(text: Text, j: int) -> tuple[str, str, str]:
 
 
 def _key(text: Text, j: int, own: bool = False) -> str:
-    """A vector of unit length over K: an own one, or that of the sub-step before."""
-    if j > 1 and not own and text.draw(st.booleans()):
-        return f"k{j - 1}" if f"k{j - 1}" in text.lets else "k1"
+    """A vector of unit length over K: an own one, or that of a sub-step before."""
+    units = [name for name, formula in text.lets.items() if formula.startswith("l2norm(k")]
+    if units and not own and text.draw(st.booleans()):
+        return text.draw(st.sampled_from(units))
     raw = text.input(f"k{j}", text.draw(HEADS), "K")
     return text.let(raw, f"l2norm({raw}, eps=1e-6)")
 
@@ -109,7 +110,7 @@ def _read(text: Text, j: int, key: str, log: str) -> tuple[list[str], str]:
     form = text.draw(st.sampled_from(["key", "near", "weighted", "scaled"]))
     if form == "near":
         other = text.input(f"e{j}", text.draw(HEADS), "K")
-        vector = text.let(f"r{j}", f"l2norm({key} + 0.1 * l2norm({other}, eps=1e-6), eps=1e-6)")
+        vector = text.let(f"r{j}", f"l2norm(1 * {key} + 0.1 * l2norm({other}, eps=1e-6), eps=1e-6)")
     elif form == "weighted":
         other = text.input(f"e{j}", text.draw(HEADS), "K")
         vector = text.let(f"r{j}", f"sigmoid({other}) * {key}")
@@ -138,10 +139,20 @@ def _gain(text: Text, j: int) -> tuple[str, bool]:
     return text.let(f"beta{j}", formula), form == "wide"
 
 
+def _told(text: Text, j: int) -> tuple[str, str]:
+    """(key, log decay) of a sub-step whose key is what its decay forgets."""
+    key = text.let(f"k{j}", f"sigmoid(-{text.input(f'f{j}', text.draw(HEADS), 'K')})")
+    return key, text.let(f"g{j}", f"log(1 - {key})")
+
+
 def _substep(text: Text, j: int) -> SubStep:
-    decay, log, axes = _decay(text, j)
-    kind = text.draw(st.sampled_from(["write", "correct", "erase"]))
-    key = _key(text, j, own=kind == "erase")
+    kind = text.draw(st.sampled_from(["write", "correct", "erase", "forget"]))
+    if kind == "forget":
+        key, log = _told(text, j)
+        decay, axes, kind = f"decay: {{kind: vector, log: {log}}}", "K", "write"
+    else:
+        decay, log, axes = _decay(text, j)
+        key = _key(text, j, own=kind == "erase")
     entries, eff = ([], "") if kind == "write" else _read(text, j, key, log)
     value = "" if kind == "erase" else text.input(f"v{j}", text.draw(HEADS), "V")
     gain, wide = _gain(text, j)
@@ -164,6 +175,8 @@ def _output(text: Text, steps: list[SubStep]) -> str:
         parts.append(f'add: "dot(q, {weight} * {steps[-1].key}) * {value}"')
     if add == "skip":
         parts.append(f"add: {text.input('skip', 'value', constant=True)} * {value}")
+    if text.draw(st.sampled_from(["o", "gated"])) == "gated":
+        parts.append(f"result: o * silu({text.input('z', 'value', 'V')})")
     return "{" + ", ".join([*parts, f"dtype: {text.draw(st.sampled_from(['bf16', 'fp32']))}"]) + "}"
 
 

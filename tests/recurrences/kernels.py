@@ -16,6 +16,7 @@ import datetime
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -211,6 +212,7 @@ def record(rows: list[dict[str, Any]], command: str, seconds: float) -> str:
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": torch.cuda.get_device_name() if gpu else "cpu",
+        "driver": _driver() if gpu else None,
         "versions": versions,
         "seconds": round(seconds, 1),
         "tokens": TOKENS,
@@ -220,6 +222,12 @@ def record(rows: list[dict[str, Any]], command: str, seconds: float) -> str:
     }
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     return json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
+
+
+def _driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    return found.strip().splitlines()[0] if found.strip() else "unknown"
 
 
 def main() -> int:
