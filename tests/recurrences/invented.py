@@ -98,7 +98,7 @@ def _decay(text: Text, j: int) -> tuple[str, str, str]:
 
 def _key(text: Text, j: int, own: bool = False) -> str:
     """A vector of unit length over K: an own one, or that of a sub-step before."""
-    units = [name for name, formula in text.lets.items() if formula.startswith("l2norm(k")]
+    units = [n for n, formula in text.lets.items() if n[0] == "k" and "l2norm" in formula]
     if units and not own and text.draw(st.booleans()):
         return text.draw(st.sampled_from(units))
     raw = text.input(f"k{j}", text.draw(HEADS), "K")
@@ -110,7 +110,7 @@ def _read(text: Text, j: int, key: str, log: str) -> tuple[list[str], str]:
     form = text.draw(st.sampled_from(["key", "near", "weighted", "scaled"]))
     if form == "near":
         other = text.input(f"e{j}", text.draw(HEADS), "K")
-        vector = text.let(f"r{j}", f"l2norm(1 * {key} + 0.1 * l2norm({other}, eps=1e-6), eps=1e-6)")
+        vector = text.let(f"r{j}", f"l2norm({key} + 0.1 * l2norm({other}, eps=1e-6), eps=1e-6)")
     elif form == "weighted":
         other = text.input(f"e{j}", text.draw(HEADS), "K")
         vector = text.let(f"r{j}", f"sigmoid({other}) * {key}")
