@@ -43,9 +43,6 @@ def nonlinear(function: str) -> str:
     return f"`{function}` of the state: the state enters a nonlinear function"
 
 
-_LISTED = "use `axes: K` or `axes: V`; a matrix is written as the outer product of two inputs"
-
-
 def axis_words(text: str) -> tuple[str, ...]:
     """The axes that a text names: `K`, `time`, and both of `KxV` or `KV`."""
     letters = re.fullmatch(r"([A-Z])[ x*,]*([A-Z])", text)
@@ -62,7 +59,7 @@ def axes_help(words: tuple[str, ...]) -> tuple[str, ...]:
     if len(words) > 1:
         return (
             "an input is a number or a vector a head, so a transition is diagonal plus rank n",
-            _LISTED,
+            "use `axes: K` or `axes: V`; a matrix is written as the outer product of two inputs",
         )
     return ()
 

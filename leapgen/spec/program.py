@@ -161,7 +161,7 @@ class _Builder:
         if formula is None:
             return None, None
         self._use(formula)
-        scope = replace(self.scope, output=name in ("query", "add"))
+        scope = replace(self.scope, output=name in ("query", "add", "result"))
         found = infer(formula.node, scope, self.report)
         if found is not None and found.axis not in axes:
             wanted = " or ".join(AXIS_WORDS[a] for a in axes)
