@@ -181,8 +181,9 @@ def _output(text: Text, steps: list[SubStep]) -> str:
 
 
 @st.composite
-def invented(draw: Draw, least: int = 1) -> str:
-    """A spec file with at least so many sub-steps. What is drawn is always meant to be accepted."""
+def invented(draw: Draw, least: int = 1, dims: tuple[int, int] | None = None) -> str:
+    """A spec file with at least so many sub-steps, of any or of given dimensions K and V. What is
+    drawn is always meant to be accepted."""
     text = Text(draw)
     steps = [_substep(text, j) for j in range(1, draw(st.integers(least, 3)) + 1)]
     if not any(s.value for s in steps):  # nothing would ever be written
@@ -197,7 +198,8 @@ def invented(draw: Draw, least: int = 1) -> str:
     window = draw(st.sampled_from([16, 1, 3, 5]))
     records = draw(st.sampled_from(["fp16", "bf16", "fp32"]))
     lines = ["name: invented", "title: Invented"]
-    lines += [f"dims: {{key: {draw(KEY_DIMS)}, value: {draw(VALUE_DIMS)}}}", "inputs:"]
+    K, V = dims or (draw(KEY_DIMS), draw(VALUE_DIMS))
+    lines += [f"dims: {{key: {K}, value: {V}}}", "inputs:"]
     lines += [f"  {name}: {entry}" for name, entry in text.inputs.items()]
     lines += ["let:", *(f'  {name}: "{formula}"' for name, formula in text.lets.items())]
     lines += ["recurrence:", f'  native: "{native}"', "  substeps:"]

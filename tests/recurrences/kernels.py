@@ -177,8 +177,9 @@ def whole(case: Case, arch: str) -> list[dict[str, Any]]:
     """Both runs of a case, and the package's."""
     with one_thread():
         device = "cuda" if torch.cuda.is_available() else "cpu"
+        theirs = against_fla(case, device)
         runs = [check(case, arch, EXACT, small=True), check(case, arch, None, small=False)]
-        return [{**run, **against_fla(case, device)} for run in runs]
+        return [{**run, **theirs} for run in runs]
 
 
 def every(arch: str, workers: int, cases: tuple[Case, ...]) -> Iterator[dict[str, Any]]:
@@ -235,7 +236,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--arch", default="cpu")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--workers", type=int, default=max(1, min(12, (os.cpu_count() or 2) - 2)))
+    parser.add_argument("--workers", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 2)))
     parser.add_argument("specs", nargs="*", help="names of specs; all of them if absent")
     options = parser.parse_args()
     cases = tuple(c for c in published.PUBLISHED if not options.specs or c[0] in options.specs)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from matrices import update
 
+from leapgen import pipeline
 from leapgen.oracle.evaluate import definitions, evaluate
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import DECAYS, Heads, stream
+from leapgen.runtime.assemble import import_module, store
 from leapgen.spec.loader import loads
 from leapgen.spec.model import Spec
 
@@ -69,3 +74,18 @@ recurrence:
 """
     found = mean_decays(loads(HEAD + text), Heads(2, 4, 16, 24))
     assert np.abs(np.log(found / np.array(DECAYS))).max() < 1
+
+
+@pytest.mark.xfail(strict=True, reason="held_read.j2 picks by a loop variable where reads are odd")
+def test_a_step_that_reads_once_traces_for_gpus(tmp_path: Path) -> None:
+    """Nothing is corrected, so the query alone reads: an odd number of reads, at a shape whose
+    state is held in registers."""
+    text = "recurrence:\n  native: S + k @ v.T\n  substeps: [{key: k, value: v}]\n"
+    path = tmp_path / "found.yaml"
+    path.write_text(HEAD + text + "  output: {query: q}\n")
+    chain = pipeline.compile(str(path), "sm90")
+    module = import_module(store("found", chain.source.text, tmp_path))
+    shape = module.shape(H=2, HV=4, K=64, V=32)
+    config = module.config("step", shape, None)
+    assert config["held"]
+    module.kernels["step"].build(*shape.builder_arguments, **config)

@@ -45,7 +45,13 @@ def check_native(spec: Spec, H: int, HV: int) -> None:
         np.testing.assert_allclose(S, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
 
 
-def check(text: str, folder: Path, heads: tuple[int, int] = (2, 4), arch: str = "cpu") -> None:
+def check(
+    text: str,
+    folder: Path,
+    heads: tuple[int, int] = (2, 4),
+    arch: str = "cpu",
+    rounds: int = ROUNDS,
+) -> None:
     """Derivation, native form and kernel of a spec."""
     path = folder / "invented.yaml"
     path.write_text(text)
@@ -54,7 +60,7 @@ def check(text: str, folder: Path, heads: tuple[int, int] = (2, 4), arch: str = 
     assert not failures(derivation.checks(chain.window, 0))
     with one_thread():
         shape = chain.plan.shape(chain.spec.K, chain.spec.V, *heads)
-        section = operate(chain, subject(chain.source, arch), shape, ROUNDS)
+        section = operate(chain, subject(chain.source, arch), shape, rounds)
     assert not failures(section.ledger)
 
 
@@ -71,6 +77,15 @@ def test_three(tmp_path: Path, text: str, heads: tuple[int, int]) -> None:
 def test_fifty(tmp_path: Path, text: str, heads: tuple[int, int]) -> None:
     note(text)
     check(text, tmp_path, heads)
+
+
+@pytest.mark.slow
+@settings(common, max_examples=8, phases=[Phase.generate])
+@given(text=invented(dims=(64, 32)), heads=HEADS)
+def test_eight_on_an_emulated_gpu(tmp_path: Path, text: str, heads: tuple[int, int]) -> None:
+    """At a shape whose state lies in fragment order, in the order of the matrix instructions."""
+    note(text)
+    check(text, tmp_path, heads, "sm90", rounds=25)
 
 
 @settings(common, max_examples=60, phases=[Phase.generate])
