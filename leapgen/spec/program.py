@@ -123,7 +123,8 @@ class _Builder:
         own = [n for n in ex.walk(node) if isinstance(n, ex.Name) and n.id == name]
         for use in own[:1]:
             message = f"`{name}` is made of its own value of the token before: a second state"
-            self.report.error("second-state", message, use.span, help=beyond.CARRIED)
+            meant = f"if `{name}` was meant to be an input, it is missing from `inputs`"
+            self.report.error("second-state", message, use.span, help=(*beyond.CARRIED, meant))
         return bool(own)
 
     def _varies(self, node: ex.Node) -> bool:

@@ -88,7 +88,7 @@ def test_eight_on_an_emulated_gpu(tmp_path: Path, text: str, heads: tuple[int, i
     check(text, tmp_path, heads, "sm90", rounds=25)
 
 
-@settings(common, max_examples=60, phases=[Phase.generate])
+@settings(common, max_examples=40, phases=[Phase.generate])
 @given(text=invented())
 def test_the_language_takes_them_all(tmp_path: Path, text: str) -> None:
     """What is drawn loads, is proved and renders: without compiling, many are cheap."""
