@@ -19,8 +19,8 @@ from leapgen.spec.loader import loads
 STORED, CONSTANT, KEY, NONE = (
     *(DecaySource.STORED, DecaySource.CONSTANT, DecaySource.KEY, DecaySource.NONE),
 )
-# Values of a token's records, reads of its one pass, and where decays come from. What can be derived
-# is not stored: decays that are constant or told by the key, keys that value heads share.
+# Values of a token's records, reads of its one pass, and where decays come from. What follows from
+# something else is not stored: decays that are constant or told by the key.
 EXPECTED = {
     "linear_attention": ("K + V", 1, NONE),
     "retnet": ("K + V", 1, CONSTANT),
@@ -44,8 +44,14 @@ EXPECTED = {
     "iplr": ("2K + 2V", 2, NONE),
 }
 AT_128 = {  # the numbers at 128 x 128 channels
-    **{"K + V": 256, "1 + K + V": 257, "2K + V": 384, "2K + 2V": 512, "1 + 2K + 2V": 513},
-    **{"3K + 2V": 640, "3K + 3V": 768, "1 + 3K + 3V": 769},
+    "K + V": 256,
+    "1 + K + V": 257,
+    "2K + V": 384,
+    "2K + 2V": 512,
+    "1 + 2K + 2V": 513,
+    "3K + 2V": 640,
+    "3K + 3V": 768,
+    "1 + 3K + 3V": 769,
 }
 
 

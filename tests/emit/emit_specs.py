@@ -78,11 +78,11 @@ recurrence:
 """,
     "a gate and sums of what is read": """
   z: {per: value, axes: V, dtype: bf16}
-let: {v: "v * (1 - unit(V)) + unit(V)"}
+let: {v: "v * (1 - unit(V)) + unit(V)", z: silu(z)}
 recurrence:
   native: S + max(k, 0) @ v.T
   substeps: [{key: "max(k, 0)", value: v}]
-  output: {query: "max(q, 0)", result: "o * silu(z) / (max(dot(o, unit(V)), 0) + dot(o, o) / V + 1)"}
+  output: {query: "max(q, 0)", result: "o * z / (max(dot(o, unit(V)), 0) + dot(o, o) / V + 1)"}
 """,
     "two decaying sub-steps": """
   a: {per: value, axes: K, dtype: bf16}
