@@ -203,15 +203,15 @@ def build_step(K, V, H, HV, P, R, D=0):
                 record_decay = T.alloc_local(((P + D) * K,), "float32")
                 record_decay_at = 0
                 for kk in T.serial(K):
-                    told = scalar(0.0)
+                    share = scalar(0.0)
                     for record in T.serial(count):
                         rk = widen(record_key[record_key_at + record * K + kk])
-                        told += T.if_then_else(
-                            1.4426950408889634 * T.log(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * T.log(
+                        share += T.if_then_else(
+                            T.log2(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), T.log2(
                                 1.0 - rk
                             )
                         )
-                        record_decay[record * K + kk] = told
+                        record_decay[record * K + kk] = share
                 q = T.alloc_local((K,), "float32")
                 k = T.alloc_local((K,), "float32")
                 G1 = T.alloc_local((K,), "float32")
@@ -364,15 +364,15 @@ def build_flush(K, V, H, HV, P, R, D=0):
                 record_decay = T.alloc_local(((P + D) * K,), "float32")
                 record_decay_at = 0
                 for kk in T.serial(K):
-                    told = scalar(0.0)
+                    share = scalar(0.0)
                     for record in T.serial(count):
                         rk = widen(record_key[record_key_at + record * K + kk])
-                        told += T.if_then_else(
-                            1.4426950408889634 * T.log(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * T.log(
+                        share += T.if_then_else(
+                            T.log2(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), T.log2(
                                 1.0 - rk
                             )
                         )
-                        record_decay[record * K + kk] = told
+                        record_decay[record * K + kk] = share
                 G = T.alloc_local((K,), "float32")
                 for kk in T.serial(K):
                     G[kk] = 0.0
@@ -617,15 +617,15 @@ def build_materialize(K, V, H, HV, P, R, D=0):
                 record_decay = T.alloc_local(((P + D) * K,), "float32")
                 record_decay_at = 0
                 for kk in T.serial(K):
-                    told = scalar(0.0)
+                    share = scalar(0.0)
                     for record in T.serial(count):
                         rk = widen(record_key[record_key_at + record * K + kk])
-                        told += T.if_then_else(
-                            1.4426950408889634 * T.log(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * T.log(
+                        share += T.if_then_else(
+                            T.log2(1.0 - rk) < T.float32(-150.0), T.float32(-150.0), T.log2(
                                 1.0 - rk
                             )
                         )
-                        record_decay[record * K + kk] = told
+                        record_decay[record * K + kk] = share
                 G = T.alloc_local((K,), "float32")
                 for kk in T.serial(K):
                     G[kk] = 0.0

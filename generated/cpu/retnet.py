@@ -6,12 +6,12 @@ Choices: scale=rsqrt.
 Recurrence, of a state S of K x V per value head:
     scale = K**-0.5
     q = q * scale
-    S <- exp(log_gamma) * S + k @ v.T
-    sub-step 1: constant decay log_gamma, key k, value v
+    S <- exp(g) * S + k @ v.T
+    sub-step 1: constant decay g, key k, value v
     out = S^T (q), S updated
 
 Window, of a stored state S0 and records (rk, u) since the last flush:
-    G1 = before + max(log2(e)*log_gamma, -150)
+    G1 = before + max(log2(e)*g, -150)
     yq = S0^T (q*exp2(G1)) + sum_records u * sum_K(q*rk) * exp2(G1 - rG)
     p_q_1 = sum_K(k*q)
     u1 = v
@@ -31,11 +31,11 @@ Pool:
     phase        int32  [slots, HV]        position in the window at which it started
 
 Inputs of a step:
-    q          bf16  [rows, H, K]   query after its rotation
-    k          bf16  [rows, H, K]   key after its rotation
-    v          bf16  [rows, HV, V]  value
-    log_gamma  fp32  [HV]           log(1 - 2**(-5 - head))
-    out        bf16  [rows, HV, V]  output
+    q    bf16  [rows, H, K]   query after its rotation
+    k    bf16  [rows, H, K]   key after its rotation
+    v    bf16  [rows, HV, V]  value
+    g    fp32  [HV]           log decay, log(1 - 2**(-5 - head))
+    out  bf16  [rows, HV, V]  output
 
 A row names its slot and is active iff first_slot <= slot < slots of the pool; other rows
 read nothing, write nothing and give zeros. Records at or beyond the cursor may be NaN.
@@ -166,7 +166,7 @@ def build_step(K, V, H, HV, P, R, D=0):
         q_in: flat("q_in", "uint16"),
         k_in: flat("k_in", "uint16"),
         v_in: flat("v_in", "uint16"),
-        log_gamma_in: flat("log_gamma_in", "float32"),
+        g_in: flat("g_in", "float32"),
         out: flat("out", "uint16"),
         payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
         key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
@@ -175,7 +175,7 @@ def build_step(K, V, H, HV, P, R, D=0):
         record_u_slot: T.int64, record_u_head: T.int64, cursor_slot: T.int64, phase_slot: T.int64,
         slots_row: T.int64, q_row: T.int64, q_head: T.int64, q_axis: T.int64, k_row: T.int64,
         k_head: T.int64, k_axis: T.int64, v_row: T.int64, v_head: T.int64, v_axis: T.int64,
-        log_gamma_head: T.int64, out_row: T.int64, out_head: T.int64, out_axis: T.int64,
+        g_head: T.int64, out_row: T.int64, out_head: T.int64, out_axis: T.int64,
         num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV) as bid:
@@ -211,13 +211,13 @@ def build_step(K, V, H, HV, P, R, D=0):
                 q = T.alloc_local((K,), "float32")
                 x_yq = T.alloc_local((K,), "float32")
                 v = T.alloc_local((V,), "float32")
-                log_gamma = scalar(widen(log_gamma_in[wide(head) * log_gamma_head]))
+                g = scalar(widen(g_in[wide(head) * g_head]))
                 G0 = scalar(0.0)
                 if count > 0:
                     G0 = record_decay[record_decay_at + count - 1]
                 G1 = scalar(
                     G0 + T.if_then_else(
-                        1.4426950408889634 * log_gamma < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * log_gamma
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                     )
                 )
                 p_q_1 = scalar(0.0)
@@ -1008,8 +1008,8 @@ MODULE = _host.Module(
     name="retnet",
     arch="cpu",
     target='c',
-    digest="8c22d70d498855fe",
-    spec="474ed9d086931ee5",
+    digest="527e81476e933740",
+    spec="7396ee8d1bd6a680",
     format="leapquant-int8",
     defaults={"K": 256, "V": 256, "P": 16, "R": 4},
     buffers=(
@@ -1028,7 +1028,7 @@ MODULE = _host.Module(
         _host.Input("q", "key", "K", "bf16", constant=False),
         _host.Input("k", "key", "K", "bf16", constant=False),
         _host.Input("v", "value", "V", "bf16", constant=False),
-        _host.Input("log_gamma", "value", "", "fp32", constant=True),
+        _host.Input("g", "value", "", "fp32", constant=True),
     ),
     output="bf16",
     kernels={
@@ -1049,9 +1049,9 @@ def allocate(slots, H, HV=None, K=None, V=None, window=None, compensators=None, 
     return MODULE.allocate(slots, H, HV, K, V, window, compensators, device, drafts)
 
 
-def step(pool, slots, q, k, v, log_gamma, *, out=None, first_slot=0, check=False):
+def step(pool, slots, q, k, v, g, *, out=None, first_slot=0, check=False):
     """One committed token a row; slots whose window is full are flushed. Returns out, [rows, HV, V]."""
-    inputs = (q, k, v, log_gamma)
+    inputs = (q, k, v, g)
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 

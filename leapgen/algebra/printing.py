@@ -90,6 +90,7 @@ class CodePrinter:
         if negative(expr):
             return Piece("-" + self.inside(-expr, OVER), MUL)
         numerator, denominator = split_product(expr)
+        numerator = _binary_logarithm(numerator)
         above = self.times.join(self.inside(f, MUL) for f in numerator)
         if not denominator:
             return Piece(above, MUL)
@@ -155,10 +156,27 @@ class CodePrinter:
         raise NotImplementedError
 
 
+class log2(sympy.Function):  # type: ignore[misc]
+    """The binary logarithm, where a product is printed."""
+
+    nargs = 1
+
+
+def _binary_logarithm(factors: list[sympy.Expr]) -> list[sympy.Expr]:
+    """log2(e) * log(x) as log2(x)."""
+    scale = next((f for f in factors if is_log2e(f)), None)
+    natural = next((f for f in factors if isinstance(f, sympy.log) and not f.is_number), None)
+    if scale is None or natural is None:
+        return factors
+    rest = [f for f in factors if f is not scale and f is not natural]
+    return [*rest, log2(natural.args[0])]
+
+
 _FUNCTIONS: dict[type[sympy.Basic], str] = {
     exp2: "exp2",
     sympy.exp: "exp",
     sympy.log: "log",
+    log2: "log2",
     sympy.tanh: "tanh",
     sympy.cos: "cos",
     sympy.sin: "sin",

@@ -233,7 +233,7 @@ class _Builder:
         if len(node.args) == expected:
             return True
         count = f"{expected} argument{'s' * (expected != 1)}"
-        form = f"{name}({', '.join('xy'[:expected])})"
+        form = f"{name}({', '.join('V' if name in ex.UNITS else 'xy'[:expected])})"
         self.error("formula-arguments", f"`{name}` takes {count}", node, f"write {form}")
         return False
 

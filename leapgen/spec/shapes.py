@@ -66,6 +66,10 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
         message = f"`{name.id}` is used, but {scope.dropped[name.id]}"
         help_text = "replace what uses it in the same alternative, or do not drop it"
         report.error("unknown-symbol", message, name.span, help=help_text)
+    elif name.id == ex.READ:
+        message = f"`{name.id}`, what the query reads, has a meaning only in the output's `result`"
+        help_text = "write it there: result: o * silu(z)"
+        report.error("unknown-symbol", message, name.span, help=help_text)
     elif name.id in ("H", "HV"):
         message = f"`{name.id}` cannot stand in a formula"
         help_text = "formulas describe one head; pass what depends on the head as an input"

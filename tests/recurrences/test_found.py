@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from matrices import update
 
 from leapgen import pipeline
@@ -76,7 +75,6 @@ recurrence:
     assert np.abs(np.log(found / np.array(DECAYS))).max() < 1
 
 
-@pytest.mark.xfail(strict=True, reason="held_read.j2 picks by a loop variable where reads are odd")
 def test_a_step_that_reads_once_traces_for_gpus(tmp_path: Path) -> None:
     """Nothing is corrected, so the query alone reads: an odd number of reads, at a shape whose
     state is held in registers."""
