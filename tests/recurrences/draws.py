@@ -31,7 +31,7 @@ def _raw(x: Input, T: int, heads: Heads, rng: np.random.Generator) -> Array:
             return np.abs(normal) * {"slope": 0.1, "bound": 0.2, "dt_min": 0.05}[x.name]
         case "dt_max":
             return 0.3 + np.abs(normal)
-        case "log_gamma":
+        case "g" if x.constant:  # of RetNet
             return np.log(1 - 2.0 ** (-5 - np.arange(shape[0])))
         case "g":
             return -np.log1p(np.exp(normal - 3))

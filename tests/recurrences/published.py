@@ -120,7 +120,7 @@ def _normalised(S: Array, c: Values) -> tuple[Array, Array]:
 
 
 def _retnet(x: Values) -> dict[str, Array]:
-    return {**x, "q": x["q"] * rsqrt_of(x["q"]), "log": x["log_gamma"]}
+    return {**x, "q": x["q"] * rsqrt_of(x["q"]), "log": x["g"]}
 
 
 def _lightning(x: Values) -> dict[str, Array]:
