@@ -164,8 +164,10 @@ def _substep(text: Text, j: int) -> SubStep:
 
 def _output(text: Text, steps: list[SubStep]) -> str:
     text.input("q", text.draw(HEADS), "K")
-    form = text.draw(st.sampled_from(["l2norm(q, eps=1e-6)", "q * K**-0.5", "silu(q) / K"]))
-    text.let("q", form)
+    forms = ["l2norm(q, eps=1e-6)", "q * K**-0.5", "silu(q) / K"]
+    # Keys that are all positive and alike want a query that does not sum to nothing over them.
+    positive = any(formula.startswith("sigmoid(-") for formula in text.lets.values())
+    text.let("q", text.draw(st.sampled_from(["softplus(q) / K"] if positive else forms)))
     parts = ["query: q", f"of: {text.draw(st.sampled_from(['updated', 'previous']))}"]
     value = next((s.value for s in reversed(steps) if s.value), "")
     terms = ["", "bonus", "skip"] if value else [""]
