@@ -111,11 +111,12 @@ class _Generator:
     def _vector(self, heads: int) -> F64:
         """Keys, queries and the like; all share most of their projection and mean."""
         n, K = self.regime.latent, self.heads.K
+        group = np.arange(heads) // (heads // self.heads.H)  # a value head's is its key head's
         own = self.rng.standard_normal((heads, n, K)) / np.sqrt(n)
-        weight = 0.9 * self.shared[:heads] + 0.44 * own
-        mean = 0.85 * self.mean[:heads] + 0.53 * self.rng.standard_normal((heads, K))
+        weight = 0.9 * self.shared[group] + 0.44 * own
+        mean = 0.85 * self.mean[group] + 0.53 * self.rng.standard_normal((heads, K))
         x = np.einsum("tn,hnk->thk", self.latent, weight, optimize=True) + self.regime.bias * mean
-        out: F64 = _silu(x * self.gain[:heads])
+        out: F64 = _silu(x * self.gain[group])
         return out
 
     def _value(self, heads: int) -> F64:

@@ -63,8 +63,10 @@ class WindowModel:
     def __post_init__(self) -> None:
         self.plan.check_shape(self.shape)
         self.pool = Pool(self.plan, self.shape, self.slots)
-        decays = np.cumsum([s.decay.kind != "none" for s in self.spec.substeps]) - 1
-        self._level = [int(d) for d in decays]
+        decays = [s.decay.kind != "none" for s in self.spec.substeps]
+        # Every record has a level of its own token, if any decays: the first sub-step opens one.
+        self._opens = [d or (j == 0 and any(decays)) for j, d in enumerate(decays)]
+        self._level = [int(level) for level in np.cumsum(self._opens) - 1]
 
     # ---- one token
 
@@ -98,11 +100,11 @@ class WindowModel:
             return sum((_weight(r, x, at) * r.u for r in records), start=y)
 
         levels = []
-        for s in token.substeps:
+        for s, opens in zip(token.substeps, self._opens, strict=True):
             after = G if s.log is None else G + _log2(s.log)
             y = None if s.read is None else buffered(s.read, after if s.decayed else G, own)
             own.append(_Record(s.key, self._correction(s, y, count.shape), after))
-            levels += [] if s.log is None else [after]
+            levels += [after] if opens else []
             G = after
         if self.spec.output.of == "previous":
             out = buffered(token.query, first, [])
@@ -160,8 +162,7 @@ class WindowModel:
             return _Record(key, u, np.zeros((1, 1, 1, 1), np.float32))
         levels = max(self._level) + 1
         entry = np.add.outer(np.arange(self.shape.P) * levels, self._level).ravel()
-        decay = np.where(entry[:, None] >= 0, stored[:, :, entry], np.float32(0))
-        return _Record(key, u, decay)
+        return _Record(key, u, stored[:, :, entry])
 
     def _decays(self, rows: Ints) -> F32 | None:
         """Cumulative log2 decays after each token's levels [rows, HV, entries, n]; None without."""

@@ -6,9 +6,9 @@ gain; an output of the state after or before the token, with a bonus, a skip or 
 for key heads or value heads. The native update is written from the same parts as nested matrices.
 
 Keys have unit length, gains lie in (0, 1) or (0, 2) and reads lie near keys, so that no state runs
-away: bounds of kernels against float64 are for recurrences that forget. Nor does a token erase
-along the key that it has just written with: what is left would be rounding, and bounds are relative
-to what is left.
+away: bounds of kernels against float64 are for recurrences that forget. Nor does a token take back
+what it has just written: no sub-step erases along an earlier one's key, and only the first one may
+replace what is there as a whole. What is left would be rounding, and bounds are relative to that.
 """
 
 from __future__ import annotations
@@ -129,9 +129,10 @@ def _read(text: Text, j: int, key: str, log: str) -> tuple[list[str], str]:
     return text.draw(st.sampled_from(options))
 
 
-def _gain(text: Text, j: int) -> tuple[str, bool]:
-    """(name of the gain or nothing, whether it ranges over V)."""
-    form = text.draw(st.sampled_from(["", "scalar", "double", "wide"]))
+def _gain(text: Text, j: int, whole: bool) -> tuple[str, bool]:
+    """(name of the gain or nothing, whether it ranges over V); `whole`: may be 1 or more."""
+    forms = ["", "scalar", "double", "wide"] if whole else ["scalar", "wide"]
+    form = text.draw(st.sampled_from(forms))
     if not form:
         return "", False
     raw = text.input(f"b{j}", text.draw(HEADS), "V" if form == "wide" else "")
@@ -155,7 +156,7 @@ def _substep(text: Text, j: int) -> SubStep:
         key = _key(text, j, own=kind == "erase")
     entries, eff = ([], "") if kind == "write" else _read(text, j, key, log)
     value = "" if kind == "erase" else text.input(f"v{j}", text.draw(HEADS), "V")
-    gain, wide = _gain(text, j)
+    gain, wide = _gain(text, j, whole=j == 1 or not eff)
     entries = [*([decay] if decay else []), f"key: {key}", *entries]
     entries += [f"value: {value}"] if value else []
     entries += [f"gain: {gain}"] if gain else []
@@ -178,7 +179,8 @@ def _output(text: Text, steps: list[SubStep]) -> str:
     if add == "skip":
         parts.append(f"add: {text.input('skip', 'value', constant=True)} * {value}")
     if text.draw(st.sampled_from(["o", "gated"])) == "gated":
-        parts.append(f"result: o * silu({text.input('z', 'value', 'V')})")
+        # Bounds are relative to the largest output: a gate near zero would leave its error alone.
+        parts.append(f"result: o * (2 + tanh({text.input('z', 'value', 'V')}))")
     return "{" + ", ".join([*parts, f"dtype: {text.draw(st.sampled_from(['bf16', 'fp32']))}"]) + "}"
 
 

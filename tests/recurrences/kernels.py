@@ -37,7 +37,7 @@ import torch  # noqa: E402
 from leapgen import pipeline  # noqa: E402
 from leapgen.files import write_atomic  # noqa: E402
 from leapgen.oracle.streams import Heads  # noqa: E402
-from leapgen.oracle.tolerance import bounds, distance  # noqa: E402
+from leapgen.oracle.tolerance import bounds, combined_in, distance  # noqa: E402
 from leapgen.report.subjects import one_thread, subject  # noqa: E402
 from leapgen.runtime.host import DTYPES  # noqa: E402
 from leapgen.spec.model import Spec  # noqa: E402
@@ -132,6 +132,7 @@ def check(case: Case, arch: str, format: str | None, small: bool) -> dict[str, A
             substeps=len(spec.substeps),
             flushes=int(flushes[row]),
             walked=True,
+            combined=combined_in(spec),
         )
         for name, gap in (
             ("output", distance(out[taken, row], expected)),

@@ -11,6 +11,7 @@ from leapgen import pipeline
 from leapgen.oracle.evaluate import definitions, evaluate
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import DECAYS, Heads, stream
+from leapgen.oracle.windowed import WindowModel
 from leapgen.runtime.assemble import import_module, store
 from leapgen.spec.loader import loads
 from leapgen.spec.model import Spec
@@ -73,6 +74,48 @@ recurrence:
 """
     found = mean_decays(loads(HEAD + text), Heads(2, 4, 16, 24))
     assert np.abs(np.log(found / np.array(DECAYS))).max() < 1
+
+
+def test_queries_of_value_heads_hit_what_their_key_heads_wrote() -> None:
+    """Vectors of value heads shared their direction with the key head of the same number."""
+    text = (
+        HEAD.replace("q: {per: key", "q: {per: value")
+        + """recurrence:
+  native: S + k @ v.T
+  substeps: [{key: k, value: v}]
+  output: {query: q}
+"""
+    )
+    tokens = stream(loads(text), 256, Heads(1, 3, 64, 24), seed=0)
+    q, k = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (tokens["q"], tokens["k"]))
+    along = (q * k).sum(axis=-1).mean(axis=0)
+    assert along.min() > 0.5, along
+
+
+def test_the_model_of_a_window_whose_first_sub_step_does_not_decay() -> None:
+    """A record of it has a level of its own, as in kernels' pools; the model's had none."""
+    text = """  a: {per: value, axes: K, dtype: bf16}
+let: {g: -softplus(a), k: "l2norm(k, eps=1e-6)"}
+recurrence:
+  native: diag(exp(g)) @ (S + k @ v.T)
+  substeps:
+    - {key: k, value: v}
+    - {decay: {kind: vector, log: g}, key: q, value: 0 * v}
+  output: {query: q}
+"""
+    spec = loads(HEAD + text)
+    plan = pipeline.schedule(pipeline.derive(pipeline.lower(spec)), spec, "cpu")
+    shape = plan.shape(16, 24, 2, 4)
+    model = WindowModel(spec, plan, shape, 1)
+    tokens = stream(spec, 3, Heads(2, 4, 16, 24), seed=0)
+    for t in range(3):
+        model.step(np.array([0]), {n: x[t : t + 1] for n, x in tokens.items()})
+    scope = definitions(spec, tokens, 4, np.float64)
+    G = np.cumsum(scope["g"], axis=0) / np.log(2)  # [tokens, HV, K]
+    before = np.concatenate([np.zeros_like(G[:1]), G[:-1]])
+    entries = model.pool["record_decay"][0][:, :6]  # [HV, two levels a token, K]
+    expected = np.stack([before, G], axis=1).reshape(6, 4, 16).swapaxes(0, 1)
+    np.testing.assert_allclose(entries, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_that_reads_once_traces_for_gpus(tmp_path: Path) -> None:
