@@ -112,6 +112,11 @@ def _softplus(x: Any) -> Any:
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
 
 
+def _log(x: Any) -> Any:
+    with np.errstate(divide="ignore"):  # of 0: a decay that empties the state
+        return np.log(x)
+
+
 def _sigmoid(x: Any) -> Any:
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-x))
@@ -138,7 +143,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
-    "log": np.log,
+    "log": _log,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "softplus": _softplus,

@@ -99,8 +99,10 @@ class _Generator:
     def draw(self, x: Input) -> F64:
         """One input: [tokens, heads, axis], or without tokens for a constant."""
         role = self.roles[x.name]
+        if x.constant and role is not Role.DECAY:  # a scale or a share
+            return 1.0 + 0.25 * self.rng.standard_normal(self.heads.of(x))
         if x.constant:
-            size = self.regime.spread if x.axis is Axis.KEY and role is Role.DECAY else 0.0
+            size = self.regime.spread if x.axis is Axis.KEY else 0.0
             return size * self.rng.standard_normal(self.heads.of(x))
         if role is Role.VECTOR and x.axis is Axis.KEY:
             return self._vector(self.heads.of(x)[0])
