@@ -104,15 +104,24 @@ def half_steps(format: Format, codes: Codes) -> F32:
     return out
 
 
-def distance(found: npt.NDArray[Any], expected: npt.NDArray[Any], axes: int = 1) -> Any:
+SMALLEST = {"fp16": 2.0**-24}
+"""Distance of an element type's numbers near zero, where it is not far below all that is compared:
+what is stored there is off by as much, however small it is itself."""
+
+
+def distance(
+    found: npt.NDArray[Any], expected: npt.NDArray[Any], axes: int = 1, floor: float = 0.0
+) -> Any:
     """Largest difference over the largest magnitude expected, over the last `axes` axes.
 
-    0 where both are zero; infinite where something found is not finite.
+    0 where both are zero, or no further apart than `floor`; infinite where something found is not
+    finite.
     """
     over = tuple(range(-axes, 0))
     wide = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.abs(wide[0] - wide[1])
+    gap = np.where(gap <= floor, 0.0, gap)
     worst = np.where(np.isfinite(gap), gap, np.inf).max(axis=over)
     peak = np.abs(wide[1]).max(axis=over)
     with np.errstate(divide="ignore", invalid="ignore"):

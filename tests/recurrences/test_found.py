@@ -11,6 +11,7 @@ from leapgen import pipeline
 from leapgen.oracle.evaluate import definitions, evaluate
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import DECAYS, Heads, stream
+from leapgen.oracle.tolerance import SMALLEST, distance
 from leapgen.oracle.windowed import WindowModel
 from leapgen.runtime.assemble import import_module, store
 from leapgen.spec.loader import loads
@@ -116,6 +117,16 @@ recurrence:
     entries = model.pool["record_decay"][0][:, :6]  # [HV, two levels a token, K]
     expected = np.stack([before, G], axis=1).reshape(6, 4, 16).swapaxes(0, 1)
     np.testing.assert_allclose(entries, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_corrections_below_what_fp16_holds_are_no_error() -> None:
+    """A record of 1e-6 is off by half of FP16's smallest number, whatever that is of its peak."""
+    u = np.array([9.1e-7, -2.2e-7])
+    stored = u.astype(np.float16).astype(float)
+    assert distance(stored, u) > 1e-3
+    assert distance(stored, u, floor=SMALLEST["fp16"]) == 0
+    assert distance(stored + 2e-7, u, floor=SMALLEST["fp16"]) > 0.1
+    assert distance(np.array([np.nan, 0]), u, floor=SMALLEST["fp16"]) == np.inf
 
 
 def test_a_step_that_reads_once_traces_for_gpus(tmp_path: Path) -> None:
