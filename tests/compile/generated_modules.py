@@ -28,7 +28,7 @@ from leapgen.spec.model import Spec
 
 GENERATED = paths.data("generated")
 ARCHES = tuple(sorted(p.name for p in GENERATED.glob("sm*")))
-# Those whose modules for GPUs lie there as files; tests/compile/test_recurrences.py has the others.
+# Those whose modules for GPUs lie there as files; test_digest_modules.py has the others.
 SPECS = tuple(
     path.stem
     for path in paths.shipped_specs()
