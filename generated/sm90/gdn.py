@@ -362,7 +362,7 @@ def config_step(K, V, H, HV, P, R, D=0):
             resident = min(resident, 233472 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
             # Measured on an H200: with vector decays a state as words leaves room for fewer blocks. Elsewhere
             # more blocks would spill.
-            most = 896 // (1 if K <= V else 1.5) if fused else 896
+            most = 768 // (1 if K <= V else 1.5) if fused else 896
             blocks = max(1, min(resident, int(most // V), 32))
             return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
