@@ -118,6 +118,19 @@ def _print_json(value: object) -> None:
 
 @app.command()
 @reported
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the recurrence, e.g. `my_rule`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("."),
+) -> Exit:
+    """Write NAME.yaml, a commented spec to start from; nothing is ever overwritten."""
+    from leapgen.report import starter
+
+    typer.echo(starter.new(name, out))
+    return Exit.FINE
+
+
+@app.command()
+@reported
 def build(
     specs: Annotated[
         list[str] | None,
@@ -200,7 +213,7 @@ def verify(
     specs: SpecsArgument,
     arch: ArchOption = "cpu",
     tokens: Annotated[
-        int, typer.Option("--tokens", min=1, help="Tokens of the drift check.")
+        int, typer.Option("--tokens", min=512, help="Tokens of the drift check.")
     ] = 4096,
     rounds: Annotated[
         int | None,
@@ -239,11 +252,22 @@ def list_(
     what: Annotated[
         str | None, typer.Argument(help="specs, formats, archs or models; all of them if absent.")
     ] = None,
+    as_table: Annotated[
+        bool, typer.Option("--table", help="What a token of each spec stores and moves.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> Exit:
     """List the specs, formats, archs and published models that leapgen knows."""
-    from leapgen.report import listing
+    from leapgen.report import costs, listing
 
+    if as_table:
+        if what is not None:
+            raise typer.BadParameter("a table has every spec: leave WHAT out", param_hint="--table")
+        if as_json:
+            _print_json(costs.data())
+        else:
+            typer.echo(costs.text())
+        return Exit.FINE
     if what is not None and what not in listing.TOPICS:
         raise typer.BadParameter(f"`{what}`: one of {', '.join(listing.TOPICS)}", param_hint="WHAT")
     topics = (what,) if what else tuple(listing.TOPICS)

@@ -31,6 +31,27 @@ def write_atomic(path: Path, text: str) -> bool:
     return True
 
 
+def create_atomic(path: Path, text: str) -> bool:
+    """Write a text file that is not there yet; makes folders. Readers see none or all of it.
+
+    Returns whether it was written: a file (or a link) of that name is never touched, also if it
+    appears meanwhile.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)  # unlike a rename, it fails where something has the name
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds a folder against other processes that lock it too (made if absent; leaves no file).

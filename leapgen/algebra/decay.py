@@ -6,9 +6,18 @@ from dataclasses import dataclass
 
 import sympy
 
+from leapgen.algebra.affine import substitute
 from leapgen.algebra.normal import expand
 from leapgen.algebra.recurrence import Recurrence, Step
-from leapgen.algebra.symbols import CLAMP, LOG2E, level_symbol, symbols_of
+from leapgen.algebra.symbols import (
+    CLAMP,
+    LOG2E,
+    RECORD_KEY,
+    SumK,
+    SumV,
+    level_symbol,
+    symbols_of,
+)
 from leapgen.algebra.window import DecayLevel
 from leapgen.tensors import Axis, Per
 
@@ -62,6 +71,25 @@ def increment(log_decay: sympy.Expr | None) -> sympy.Expr:
     if log_decay is None:
         return sympy.S.Zero
     return sympy.Max(LOG2E * log_decay, CLAMP)
+
+
+def told_by_key(recurrence: Recurrence, rungs: Ladder) -> sympy.Expr | None:
+    """The log2 decay of a token as a formula of its record's key `rk`, where it is one.
+
+    That the key has a name which the decay's formula uses, and nothing else, decides it; a record's
+    key is rounded, so that later tokens see the decay that the rounded key tells. Only for one
+    sub-step a token: a sum over records is then a sum over tokens.
+    """
+    if len(recurrence.steps) > 1 or not rungs.decaying:
+        return None
+    (step,) = recurrence.steps
+    if not step.key.is_Symbol or step.constant or step.decay_axis is not Axis.KEY:
+        return None
+    others = {s: e for s, e in recurrence.definitions.items() if s != step.key}
+    log = substitute(step.log_decay, others)
+    if log.free_symbols != {step.key} or log.has(SumK, SumV):
+        return None
+    return increment(log).xreplace({step.key: RECORD_KEY})
 
 
 def absorb(

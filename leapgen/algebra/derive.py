@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import sympy
 
-from leapgen.algebra.decay import Ladder, absorb, ladder
+from leapgen.algebra.decay import Ladder, absorb, ladder, told_by_key
 from leapgen.algebra.induction import prove_window
 from leapgen.algebra.proof import prove_native
 from leapgen.algebra.recurrence import Quantity, Recurrence
 from leapgen.algebra.symbols import (
     CURSOR_DECAY,
+    READ,
     RECORD_DECAY,
     RECORD_KEY,
+    SUMS,
     element,
     exp2,
     level_symbol,
+    rewrite_bottom_up,
 )
-from leapgen.algebra.window import Correction, NewRecord, Pair, Read, Rebuild, Window
+from leapgen.algebra.window import Correction, NewRecord, Pair, Read, Rebuild, Result, Window
 from leapgen.tensors import Axis, Per
 
 
@@ -64,6 +67,9 @@ class _Derivation:
         query = self.read("q", rec.query, self.rungs.top if rec.reads_updated else 0)
         weights = self.pairs("q", query, seen)
         output = self.total(query, weights) + (rec.add if rec.add is not None else 0)
+        result = result_of(rec.result) if rec.result is not None else None
+        if result is not None and not result.sums:
+            output, result = result.expression.xreplace({READ: output}), None
         previous = level_symbol(0) if self.rungs.decaying else None
         return Window(
             recurrence=rec,
@@ -77,6 +83,8 @@ class _Derivation:
             rebuild=self.rebuild(),
             proofs=(),
             quantities=self.quantities([*reads, query], [*pairs, *weights]),
+            told=told_by_key(rec, self.rungs),
+            result=result,
         )
 
     def decay(self, later: sympy.Expr, earlier: sympy.Expr) -> sympy.Expr:
@@ -148,6 +156,17 @@ class _Derivation:
             pers = {found[s.name].per for s in pair.inner.free_symbols if s.name in found}
             add(pair.symbol, Axis.SCALAR, Per.VALUE if Per.VALUE in pers else Per.KEY)
         return found
+
+
+def result_of(formula: sympy.Expr) -> Result:
+    """The output's formula with its sums over value channels taken out."""
+    sums: dict[sympy.Expr, sympy.Symbol] = {}
+
+    def take(node: sympy.Expr) -> sympy.Expr:
+        return sums.setdefault(node, element(f"t{len(sums) + 1}")) if type(node) in SUMS else node
+
+    expression = rewrite_bottom_up(formula, take)
+    return Result(expression, tuple((symbol, node.args[0]) for node, symbol in sums.items()))
 
 
 def correction_symbol(j: int) -> sympy.Symbol:

@@ -11,7 +11,7 @@ from leapgen.algebra.describe_native import native_latex
 from leapgen.algebra.printers import latex
 from leapgen.algebra.recurrence import Recurrence, Step
 from leapgen.algebra.symbols import SumK
-from leapgen.algebra.window import Proof, Window
+from leapgen.algebra.window import DecaySource, Proof, Window
 from leapgen.spec.model import Spec
 from leapgen.tensors import Axis
 
@@ -108,6 +108,8 @@ def _canonical(rec: Recurrence) -> Section:
     lines.append(
         rf"S_t = S^{{({len(rec.steps)})}}, \qquad o_t = {state}{{}}^\top {_vec(rec.query)}{add}"
     )
+    if rec.result is not None:
+        lines.append(rf"\text{{result}} = {latex(rec.result, rec.axes)}")
     count = len(rec.steps)
     text = f"{count} sub-step{'s' * (count > 1)} of decay, read and rank-one write (paper eq. 3)."
     return Section("Canonical form", text, _t(lines))
@@ -151,11 +153,19 @@ def _records(window: Window) -> Section:
     constant = ", the same for every token" if window.constant_decay else ""
     decay_kind = kind[window.decay_axis] + constant
     text = f"Each sub-step appends a record: a key, a correction and {decay_kind}."
+    if told := _SOURCES.get(window.decay_source):
+        text = f"Each sub-step appends a record: a key and a correction. {told}"
     levels = [
         f"{latex(level.symbol)} = {latex(_below(window, i) + level.increment)}"
         for i, level in enumerate(window.levels)
     ]
     return Section("Records", text, _t([*levels, *lines]))
+
+
+_SOURCES = {
+    DecaySource.CONSTANT: "All tokens decay alike: a slot holds one decay, no record does.",
+    DecaySource.KEY: "The key tells the decay of its token: no record holds both.",
+}
 
 
 def _below(window: Window, index: int) -> sympy.Expr:
@@ -182,6 +192,8 @@ def _program(window: Window) -> Section:
     lines = [f"{latex(p.symbol)} = {latex(SumK(p.inner), axes)}" for p in window.pairs]
     lines += [f"{latex(c.symbol)} = {latex(c.expression)}" for c in window.corrections]
     lines.append(f"o = {latex(window.output)}")
+    if window.result is not None:
+        lines.append(rf"\text{{result}} = {latex(window.result.whole, axes)}")
     return Section(
         "Token program", "Forward substitution between the token's own records.", _t(lines)
     )

@@ -6,11 +6,14 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import sympy
 
 from leapgen.diagnostics import Span
 
+RARE = "rare"
+"""Key of a field's metadata: see _counts."""
 _PLACES = {"span", "path", "source", "doc", "proofs"}  # where something stands, and prose
 
 
@@ -33,6 +36,14 @@ def spelling(value: object) -> str:
         return repr(value)
     if isinstance(value, Span) or not dataclasses.is_dataclass(value):
         raise TypeError(f"no canonical spelling of {type(value).__name__}")
-    fields = [f.name for f in dataclasses.fields(value) if f.name not in _PLACES]
+    fields = [f.name for f in dataclasses.fields(value) if _counts(f, getattr(value, f.name))]
     inner = ", ".join(f"{name}={spelling(getattr(value, name))}" for name in fields)
     return f"{type(value).__name__}({inner})"
+
+
+def _counts(field: dataclasses.Field[Any], value: object) -> bool:
+    """Whether a field is spelled. One that is marked `rare` is not while it has its default, so
+    that a value which does without it keeps its digest when the field is new."""
+    if field.name in _PLACES:
+        return False
+    return not (RARE in field.metadata and value == field.default)

@@ -14,7 +14,7 @@ import sympy
 from leapgen.algebra.program import TokenProgram, token_program
 from leapgen.algebra.rational import Matrix, Number, Values, Vector
 from leapgen.algebra.recurrence import Recurrence, Step
-from leapgen.algebra.symbols import CURSOR_DECAY, RECORD_DECAY, RECORD_KEY, SumK
+from leapgen.algebra.symbols import CURSOR_DECAY, READ, RECORD_DECAY, RECORD_KEY, SumK
 from leapgen.algebra.window import Read, Window
 from leapgen.tensors import Axis
 
@@ -164,7 +164,16 @@ def _output(recurrence: Recurrence, state: Matrix, values: Values) -> Vector:
     for v in _columns(state):
         add = values.at(recurrence.add, value=v) if recurrence.add is not None else Fraction(0)
         found.append(_dot(state, v, lambda k: values.at(recurrence.query, k)) + add)
-    return tuple(found)
+    return _result(recurrence.result, tuple(found), values)
+
+
+def _result(formula: sympy.Expr | None, read: Vector, values: Values) -> Vector:
+    """The output from what the query reads."""
+    if formula is None:
+        return read
+    values.numbers[READ.name] = read
+    values.axes[READ.name] = Axis.VALUE
+    return tuple(values.at(formula, value=v) for v in range(len(read)))
 
 
 def _dot(state: Matrix, column: int, weight: Callable[[int], Fraction]) -> Fraction:

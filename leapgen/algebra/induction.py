@@ -16,6 +16,7 @@ from leapgen.algebra.printers import latex, text
 from leapgen.algebra.recurrence import Step
 from leapgen.algebra.symbols import (
     CURSOR_DECAY,
+    READ,
     RECORD_DECAY,
     RECORD_KEY,
     SumK,
@@ -215,7 +216,12 @@ class _Prover:
         read = states[-1] if self.rec.reads_updated else states[0]
         add = self.rec.add if self.rec.add is not None else sympy.S.Zero
         expected = SumK(self.rec.query * read) + add
+        if self.rec.result is not None and self.window.result is None:
+            expected = self.rec.result.xreplace({READ: expected})
         self.require("output", self.window.output.xreplace(known), expected)
+        if self.window.result is not None:
+            self.axes[READ.name] = Axis.VALUE
+            self.require("result", self.window.result.whole, self.rec.result)
         return Proof(
             title="Token program",
             statement="One pass over the payload for all reads, then forward substitution.",

@@ -13,6 +13,7 @@ from leapgen.algebra.native import lower_native
 from leapgen.algebra.recurrence import Assignment, Native, Quantity, Recurrence, Step
 from leapgen.algebra.scope import Scope, Typed
 from leapgen.algebra.symbols import (
+    READ,
     SUMS,
     K,
     V,
@@ -24,7 +25,7 @@ from leapgen.spec.expression import Name
 from leapgen.spec.model import Definition, Formula, Input, Spec, SubStep
 from leapgen.tensors import Axis, Per
 
-RESERVED = re.compile(r"G\d*|rG|rk|y\d+|yq|u\d+|p_\w+_\d+|sum\d+|n\d+")
+RESERVED = re.compile(r"o|t\d+|G\d*|rG|rk|y\d+|yq|u\d+|p_\w+_\d+|sum\d+|n\d+")
 """Names that the derivation gives to its own symbols."""
 
 
@@ -59,7 +60,8 @@ class _Lowering:
         output = self.spec.output
         query = self._lifted(output.query, Axis.KEY)
         add = self._lifted(output.add, Axis.VALUE) if output.add else None
-        kept = _reachable(self.assignments, [*_expressions(steps), query, add])
+        result = self._result(output.result) if output.result else None
+        kept = _reachable(self.assignments, [*_expressions(steps), query, add, result])
         used = {a.target.symbol.name for a in kept} | set(self.input_symbols.values())
         recurrence = Recurrence(
             name=self.spec.name,
@@ -73,6 +75,7 @@ class _Lowering:
             output_dtype=output.dtype,
             input_symbols=self.input_symbols,
             native=self._native(update, kept),
+            result=result,
         )
         recurrence.check()
         return recurrence
@@ -109,11 +112,15 @@ class _Lowering:
         self.assignments.append(Assignment(quantity, typed.expr))
 
     def _track_constant(self, name: str, typed: Typed) -> None:
-        fixed = {self.scope.names[c].expr for c in self.constants if c in self.scope.names}
-        if typed.expr.free_symbols <= fixed | {K, V}:
+        if self._is_constant(typed.expr):
             self.constants.add(name)
         else:
             self.constants.discard(name)
+
+    def _is_constant(self, expr: sympy.Expr) -> bool:
+        """Whether the expression is the same for every row and token."""
+        fixed = {self.scope.names[c].expr for c in self.constants if c in self.scope.names}
+        return bool(expr.free_symbols <= fixed | {K, V})
 
     def _check_name(self, name: str, place: Input | Formula) -> None:
         if RESERVED.fullmatch(name):
@@ -146,7 +153,7 @@ class _Lowering:
             read=read,
             value=value,
             gain=self._lifted(step.gain, Axis.VALUE) if step.gain else None,
-            constant=step.decay.kind == "constant",
+            constant=log is not None and self._is_constant(log.expr),
         )
 
     def _log_decay(self, step: SubStep) -> Typed | None:
@@ -168,12 +175,19 @@ class _Lowering:
             raise self.scope.error("axis-mismatch", message, formula.span)
         return typed.expr
 
+    def _result(self, formula: Formula) -> sympy.Expr:
+        """The output's formula, in which `o` has a meaning."""
+        self.scope.names[READ.name] = Typed(READ, Axis.VALUE, Per.VALUE)
+        result = self._lifted(formula, Axis.VALUE)
+        del self.scope.names[READ.name]
+        return result
+
     def _typed(self, formula: Formula) -> Typed:
         typed = self.scope.lower(formula.node)
         return Typed(rewrite_bottom_up(typed.expr, self._lift), typed.axis, typed.per)
 
     def _lift(self, node: sympy.Expr) -> sympy.Expr:
-        if type(node) not in SUMS:
+        if type(node) not in SUMS or node.has(READ):
             return node
         if node not in self.sums:
             name = f"sum{len(self.sums) + 1}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from leapgen.algebra.symbols import SumK, SumV, exp2
+from leapgen.algebra.symbols import SumK, SumV, exp2, unit_v
 
 
 def negative(term: sympy.Expr) -> bool:
@@ -57,6 +57,8 @@ def _factor_key(factor: sympy.Expr) -> tuple[int, str]:
     """Numbers, sums and scalars of functions, symbols, brackets, exponentials last."""
     if factor.is_number:
         return (0, str(factor))
+    if isinstance(factor, unit_v):
+        return (3, "unit_v")
     if isinstance(factor, sympy.Symbol):
         return (2, factor.name)
     if isinstance(factor, SumK | SumV):

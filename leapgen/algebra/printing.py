@@ -9,7 +9,17 @@ from typing import NamedTuple
 import sympy
 
 from leapgen.algebra.ordering import is_log2e, negative, split_product, terms_of
-from leapgen.algebra.symbols import SOFTPLUS_LINEAR, K, SumK, SumV, V, exp2, sigmoid, softplus
+from leapgen.algebra.symbols import (
+    SOFTPLUS_LINEAR,
+    K,
+    SumK,
+    SumV,
+    V,
+    exp2,
+    sigmoid,
+    softplus,
+    unit_v,
+)
 
 
 class Piece(NamedTuple):
@@ -43,7 +53,7 @@ class CodePrinter:
         """Dispatch on the kind of node; raises ValueError for one that has no code."""
         if expr.is_number:
             return self._number(expr)
-        if expr.free_symbols <= {K, V}:
+        if expr.free_symbols <= {K, V} and not expr.has(unit_v):
             return self._dimension(expr)
         if isinstance(expr, sympy.Symbol):
             return Piece(self.name(expr.name), ATOM)
@@ -80,6 +90,7 @@ class CodePrinter:
         if negative(expr):
             return Piece("-" + self.inside(-expr, OVER), MUL)
         numerator, denominator = split_product(expr)
+        numerator = _binary_logarithm(numerator)
         above = self.times.join(self.inside(f, MUL) for f in numerator)
         if not denominator:
             return Piece(above, MUL)
@@ -102,6 +113,8 @@ class CodePrinter:
         """A named function of element expressions."""
         if isinstance(expr, SumK | SumV):
             raise ValueError(f"a sum inside an element expression: {expr}")
+        if isinstance(expr, unit_v):
+            return self._unit()
         if isinstance(expr, sigmoid):
             return self._sigmoid(expr.args[0])
         if isinstance(expr, softplus):
@@ -126,6 +139,10 @@ class CodePrinter:
         """log(1 + exp(x)), linear for large x."""
         raise NotImplementedError
 
+    def _unit(self) -> Piece:
+        """1 in the last value channel, else 0."""
+        raise NotImplementedError
+
     def _extreme(self, name: str, expr: sympy.Expr) -> Piece:
         """`max` or `min` of two or more arguments, numbers last."""
         first, *rest = sorted(expr.args, key=lambda a: (bool(a.is_number), sympy.srepr(a)))
@@ -139,10 +156,27 @@ class CodePrinter:
         raise NotImplementedError
 
 
+class log2(sympy.Function):  # type: ignore[misc]
+    """The binary logarithm, where a product is printed."""
+
+    nargs = 1
+
+
+def _binary_logarithm(factors: list[sympy.Expr]) -> list[sympy.Expr]:
+    """log2(e) * log(x) as log2(x)."""
+    scale = next((f for f in factors if is_log2e(f)), None)
+    natural = next((f for f in factors if isinstance(f, sympy.log) and not f.is_number), None)
+    if scale is None or natural is None:
+        return factors
+    rest = [f for f in factors if f is not scale and f is not natural]
+    return [*rest, log2(natural.args[0])]
+
+
 _FUNCTIONS: dict[type[sympy.Basic], str] = {
     exp2: "exp2",
     sympy.exp: "exp",
     sympy.log: "log",
+    log2: "log2",
     sympy.tanh: "tanh",
     sympy.cos: "cos",
     sympy.sin: "sin",
@@ -160,6 +194,9 @@ class TilelangPrinter(CodePrinter):
         plain, product = self.print(x), self._function("exp", x).code
         test = f"{self.inside(x, ADD)} > {float(SOFTPLUS_LINEAR)}"
         return Piece(f"T.if_then_else({test}, {plain}, T.log(1.0 + {product}))", ATOM)
+
+    def _unit(self) -> Piece:
+        return Piece("T.if_then_else(vv == V - 1, 1.0, 0.0)", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         code = self.print(right)
@@ -187,6 +224,9 @@ class NumpyPrinter(CodePrinter):
         code, limit = self.print(x), float(SOFTPLUS_LINEAR)
         inner = f"np.log(1.0 + np.exp(np.minimum({code}, {limit})))"
         return Piece(f"np.where({self.inside(x, ADD)} > {limit}, {code}, {inner})", ATOM)
+
+    def _unit(self) -> Piece:
+        return Piece("(np.arange(V) == V - 1)", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         name = "power" if name == "pow" else f"{name}imum"
@@ -239,6 +279,9 @@ class TextPrinter(CodePrinter):
 
     def _softplus(self, x: sympy.Expr) -> Piece:
         return self._function("softplus", x)
+
+    def _unit(self) -> Piece:
+        return Piece("unit(V)", ATOM)
 
     def _pair(self, name: str, left: str, right: sympy.Expr) -> str:
         return f"{name}({left}, {self.print(right)})"

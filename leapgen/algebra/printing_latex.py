@@ -117,6 +117,9 @@ class LatexPrinter(SympyLatex):  # type: ignore[misc]
     def _print_SumV(self, expr: sympy.Expr) -> str:
         return rf"\sum_{{j}} {self._factor(expr.args[0])}"
 
+    def _print_unit_v(self, expr: sympy.Expr) -> str:
+        return r"e_{d_v}"
+
     def _print_softplus(self, expr: sympy.Expr) -> str:
         return rf"\operatorname{{softplus}}\left({self._print(expr.args[0])}\right)"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from leapgen.algebra.symbols import element, exp2
+from leapgen.algebra.symbols import READ, element, exp2
 from leapgen.algebra.window import NewRecord, Pair, Read, Window
 
 
@@ -142,5 +142,8 @@ class _TokenPart:
             Solve(self.token, self.of(c.symbol), self.of(c.expression).xreplace(crossing))
             for c in self.window.corrections
         ]
-        output = self.of(self.window.output).xreplace(crossing)
+        whole = self.window.output
+        if self.window.result is not None:
+            whole = self.window.result.whole.xreplace({READ: whole})
+        output = self.of(whole).xreplace(crossing)
         return [*found, Solve(self.token, element(f"o_t{self.token}"), output)]

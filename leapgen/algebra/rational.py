@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import sympy
 
-from leapgen.algebra.symbols import SumK, SumV, exp2
+from leapgen.algebra.symbols import SumK, SumV, exp2, unit_v
 from leapgen.diagnostics import LeapgenError
 from leapgen.tensors import Axis
 
@@ -45,6 +45,8 @@ class Values:
         """The entry of `expr` at a key and a value channel."""
         if isinstance(expr, sympy.Rational):
             return Fraction(int(expr.p), int(expr.q))
+        if isinstance(expr, unit_v):
+            return Fraction(value == self.columns - 1)
         if isinstance(expr, sympy.Symbol):
             return self._pick(self.numbers[expr.name], expr.name, key, value)
         parts = [

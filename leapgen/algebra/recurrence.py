@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import sympy
 
 from leapgen.algebra.affine import StateMap, substitute
-from leapgen.algebra.digest import digest
-from leapgen.algebra.symbols import SumK, SumV, free_axes, symbols_of
+from leapgen.algebra.digest import RARE, digest
+from leapgen.algebra.symbols import READ, SumK, SumV, free_axes, symbols_of
 from leapgen.diagnostics import Span
 from leapgen.spec.model import Input
 from leapgen.tensors import Axis, Per
@@ -70,8 +70,9 @@ class Native:
 class Recurrence:
     """A token: assignments from raw inputs to coefficients, then sub-steps, then the output.
 
-    Sums over channels stand in assignments only. `quantities` has every symbol by name, inputs
-    under their unique names. `symbol_of` gives the unique name of an input.
+    Sums over channels stand in assignments only, and in `result` where they sum what is read.
+    `quantities` has every symbol by name, inputs under their unique names. `symbol_of` gives the
+    unique name of an input.
     """
 
     name: str
@@ -85,6 +86,8 @@ class Recurrence:
     output_dtype: str
     input_symbols: Mapping[str, str] = field(default_factory=dict)
     native: Native | None = None
+    # the output as a formula of `o`, what the query reads with `add`; None: the output is `o`
+    result: sympy.Expr | None = field(default=None, metadata={RARE: True})
 
     @property
     def axes(self) -> dict[str, Axis]:
@@ -127,6 +130,9 @@ class Recurrence:
             _check_known(assignment.expression, known)
             _check_axes(assignment.expression, assignment.target.axis, self.axes)
             known.add(assignment.target.symbol)
+        if self.result is not None:
+            _check_known(self.result, known | {READ})
+            _check_axes(self.result, Axis.VALUE, {**self.axes, READ.name: Axis.VALUE})
         for expr, axis in self._element_expressions():
             _check_known(expr, known)
             _check_axes(expr, axis, self.axes)

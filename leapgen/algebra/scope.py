@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from leapgen.algebra.recurrence import Quantity
-from leapgen.algebra.symbols import K, SumK, SumV, V, element, sigmoid, softplus
+from leapgen.algebra.symbols import K, SumK, SumV, V, element, sigmoid, softplus, unit_v
 from leapgen.diagnostics import Diagnostic, Diagnostics, Span
 from leapgen.spec.expression import Binary, Call, Name, Node, Number, Transpose, Unary
 from leapgen.tensors import Axis, Per
@@ -98,6 +98,8 @@ class Scope:
         return self.names[node.id]
 
     def _call(self, node: Call) -> Typed:
+        if node.function == "unit":
+            return Typed(unit_v(), Axis.VALUE)
         arguments = [self.lower(a) for a in node.arguments]
         first = arguments[0]
         if node.function in _ELEMENTWISE:

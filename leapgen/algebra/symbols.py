@@ -64,6 +64,14 @@ class sigmoid(sympy.Function):  # type: ignore[misc]
         return (1 / (1 + sympy.exp(-self.args[0])))._eval_evalf(prec)
 
 
+class unit_v(sympy.Function):  # type: ignore[misc]
+    """The element of the vector over value channels that is 1 in the last one, else 0."""
+
+    nargs = 0
+    is_real = True
+    is_number = False  # SymPy takes a function without arguments for one
+
+
 class SumK(sympy.Function):  # type: ignore[misc]
     """Sum of an element expression over the key channels."""
 
@@ -98,6 +106,7 @@ def element(name: str) -> sympy.Symbol:
 
 RECORD_DECAY = element("rG")  # a record's cumulative log2 decay
 RECORD_KEY = element("rk")  # a record's key
+READ = element("o")  # what the query reads, in the formula of the output
 CURSOR_DECAY = element("G")  # the cumulative log2 decay at the cursor
 
 
@@ -116,6 +125,8 @@ def free_axes(expr: sympy.Basic, axes: Mapping[str, Axis]) -> frozenset[Axis]:
 
     axes    axis of every symbol by name; symbols that are absent are scalars
     """
+    if isinstance(expr, unit_v):
+        return frozenset({Axis.VALUE})
     if isinstance(expr, sympy.Symbol):
         axis = axes.get(expr.name, Axis.SCALAR)
         return frozenset() if axis is Axis.SCALAR else frozenset({axis})

@@ -8,13 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import sympy
 
 from leapgen.algebra.checks import check_window
-from leapgen.algebra.digest import digest
+from leapgen.algebra.digest import RARE, digest
 from leapgen.algebra.recurrence import Quantity, Recurrence
+from leapgen.algebra.symbols import SumV
 from leapgen.tensors import Axis, Per
+
+
+class DecaySource(StrEnum):
+    """Where the cumulative decay of a record comes from.
+
+    STORED      the record holds it
+    CONSTANT    every token decays alike: a multiple of one decay, which the slot holds once
+    KEY         the record's key tells the decay of its token: a sum over the keys before it
+    NONE        nothing decays
+    """
+
+    STORED = "stored"
+    CONSTANT = "constant"
+    KEY = "key"
+    NONE = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,27 @@ class Rebuild:
 
 
 @dataclass(frozen=True)
+class Result:
+    """The output as a formula of `o` (the read with its addend) and of sums over value channels.
+
+    sums    (scalar symbol `t1`, `t2`, ..., what is summed: a V-element in `o`)
+    """
+
+    expression: sympy.Expr
+    sums: tuple[tuple[sympy.Symbol, sympy.Expr], ...]
+
+    @property
+    def parts(self) -> tuple[sympy.Expr, ...]:
+        """The formula, then what is summed."""
+        return (self.expression, *(inner for _, inner in self.sums))
+
+    @property
+    def whole(self) -> sympy.Expr:
+        """The formula with its sums in place."""
+        return self.expression.xreplace({symbol: SumV(inner) for symbol, inner in self.sums})
+
+
+@dataclass(frozen=True)
 class Proof:
     """A statement that was proved, with its steps as LaTeX, for people."""
 
@@ -124,6 +162,10 @@ class Window:
     rebuild: Rebuild
     proofs: tuple[Proof, ...]
     quantities: Mapping[str, Quantity] = field(default_factory=dict)  # every symbol by name
+    # log2 decay of a record's sub-step in `rk`, where its key tells it: no record holds both
+    told: sympy.Expr | None = field(default=None, metadata={RARE: True})
+    # where the output sums what is read over the value channels; `output` is then `o`
+    result: Result | None = field(default=None, metadata={RARE: True})
 
     @property
     def records_per_token(self) -> int:
@@ -144,6 +186,17 @@ class Window:
     def constant_decay(self) -> bool:
         """All decays are the same for every token: cumulative decays follow from positions."""
         return bool(self.levels) and all(level.constant for level in self.levels)
+
+    @property
+    def decay_source(self) -> DecaySource:
+        """Where the cumulative decays of records come from."""
+        if not self.levels:
+            return DecaySource.NONE
+        if self.told is not None:
+            return DecaySource.KEY
+        # With several levels a token, sums would need the levels' places: they are stored.
+        alone = len(self.levels) == 1 and self.constant_decay
+        return DecaySource.CONSTANT if alone else DecaySource.STORED
 
     def level_index(self, symbol: sympy.Symbol) -> int:
         """0 for `G0`, then the place in `levels`; raises ValueError for another symbol."""

@@ -81,7 +81,12 @@ def _recurrence(spec: Spec) -> Iterator[str]:
             write.append(f"gain {step.gain.text}")
         decay = "" if step.decay.log is None else f"{step.decay.kind} decay {step.decay.log.text}, "
         yield f"sub-step {index}: {decay}{', '.join(write)}"
-    yield f"out = S^T ({spec.output.query.text}), S {spec.output.of}"
+    read = f"S^T ({spec.output.query.text}), S {spec.output.of}"
+    if spec.output.result is None:
+        yield f"out = {read}"
+    else:
+        yield f"o = {read}{f' + {spec.output.add.text}' if spec.output.add else ''}"
+        yield f"out = {spec.output.result.text}"
 
 
 def _window(window: Window) -> Iterator[str]:
@@ -122,7 +127,9 @@ def _results(window: Window) -> Iterator[str]:
         yield f"{pair.symbol} = sum_K({text(pair.inner)})"
     for correction in window.corrections:
         yield f"{correction.symbol} = {text(correction.expression)}"
-    yield f"out = {text(window.output)}"
+    yield f"{'out' if window.result is None else 'o'} = {text(window.output)}"
+    if window.result is not None:
+        yield f"out = {text(window.result.whole)}"
 
 
 def _operand(expression: sympy.Expr) -> str:

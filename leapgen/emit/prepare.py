@@ -56,6 +56,8 @@ def prepare(plan: Plan, spec: Spec) -> View:
         levels=len(window.levels),
         has_decay=bool(window.levels),
         vector_decay=decay_axis(window) == "K",
+        decay_source=str(window.decay_source),
+        told=None if window.told is None else formula(window.told, program.axes),
         decay_numbers=_decay_numbers(window),
         shared_key=all(r.key_per is Per.KEY for r in window.records),
         output_dtype=window.recurrence.output_dtype,
@@ -68,6 +70,8 @@ def prepare(plan: Plan, spec: Spec) -> View:
         reads=tuple(_read(r, program.axes, windowed) for r in window.reads),
         corrections=tuple(Correction(n, f) for n, f in program.corrections),
         output=program.output,
+        result=program.result,
+        result_sums=program.result_sums,
         records=tuple(_record(n, window, program.axes) for n in range(plan.records_per_token)),
         rebuild_payload=formula(window.rebuild.payload, program.axes),
         rebuild_record=formula(window.rebuild.record, program.axes),
@@ -100,9 +104,11 @@ CONSTANTS = (
 
 
 def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
-    """Only where some payload order, and FP16 records beside it, are operands of instructions."""
+    """Only where some payload order, and FP16 records beside it, are operands of instructions, and
+    records hold what their reads need."""
     halves = {b.dtype for b in plan.buffers if b.role == "compensator" or b.name in HALVES}
-    if can_fragment(plan.arch, plan.format) and halves == {"fp16"}:
+    halves_only = halves == {"fp16"} and plan.ordinary
+    if can_fragment(plan.arch, plan.format) and halves_only:
         return early_program(plan.window, inputs)
     return None
 

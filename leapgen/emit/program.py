@@ -14,7 +14,7 @@ import sympy
 
 from leapgen.algebra.stages import split_reductions
 from leapgen.algebra.symbols import CURSOR_DECAY, RECORD_DECAY, RECORD_KEY
-from leapgen.algebra.window import Window
+from leapgen.algebra.window import DecaySource, Window
 from leapgen.emit.formula import Formula, formula, symbol_names
 from leapgen.emit.signature import Input
 from leapgen.tensors import Axis
@@ -119,13 +119,16 @@ class Program:
     phases        what does not depend on the state
     axes          name -> how it is indexed ("" for scalars, sums and transients)
     corrections   u1, u2, ... with their formulas, V-elements
-    output        formula of the output, a V-element
+    output        formula of the output, a V-element; of `o` where the output sums over it
+    result        formula of the output in `o` and in result_sums (name, what is summed over values)
     """
 
     phases: tuple[Phase, ...]
     axes: Mapping[str, str]
     corrections: tuple[tuple[str, Formula], ...]
     output: Formula
+    result: Formula | None = None
+    result_sums: tuple[tuple[str, Formula], ...] = ()
 
     def stored(self, axis: str) -> tuple[str, ...]:
         """Names of all stored vectors of axis "K" or "V", in order."""
@@ -159,19 +162,25 @@ def assemble(window: Window, known: Sequence[Definition], outside: Iterable[str]
     results = [c.symbol.name for c in window.corrections] + [OUTPUT]
     final = {d.name: d for d in known if d.name in results}
     before = [d for d in known if d.name not in results]
-    roots = {*outside, *(name for definition in final.values() for name in definition.uses)}
+    parts = window.result.parts if window.result is not None else ()
+    last = {name for part in parts for name in symbol_names(part)}
+    roots = {*outside, *last, *(name for d in final.values() for name in d.uses)}
     kept = _needed(before, roots)
     level = _levels(kept)
     stored = _stored(kept, level, roots)
     axes = {d.name: d.result_axis if d.name in stored else "" for d in kept}
     axes |= dict.fromkeys((r.symbol.name for r in window.reads), "V")
-    axes |= dict.fromkeys(results, "")
+    axes |= dict.fromkeys((*results, *last - set(axes)), "")
     axes |= {"rk": "K", "rG": decay_axis(window), "G": decay_axis(window)}
     return Program(
         phases=_phases(kept, level, stored, axes),
         axes=axes,
         corrections=tuple((n, formula(final[n].value, axes)) for n in results[:-1]),
         output=formula(final[OUTPUT].value, axes),
+        result=formula(parts[0], axes) if parts else None,
+        result_sums=tuple((s.name, formula(e, axes)) for s, e in window.result.sums)
+        if window.result is not None
+        else (),
     )
 
 
@@ -219,7 +228,8 @@ def update_weights(window: Window) -> tuple[Definition, ...]:
 
 def _used_by_records(window: Window) -> set[str]:
     """Names used by reads of records and by appended records."""
-    used = {level.symbol.name for level in window.levels}
+    told = window.decay_source is DecaySource.KEY  # the levels are then not written
+    used = set() if told else {level.symbol.name for level in window.levels}
     for read in window.reads:
         used |= symbol_names(read.record_inner) | symbol_names(read.record_outer)
     for record in window.records:

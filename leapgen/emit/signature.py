@@ -77,6 +77,11 @@ class Buffer:
         return f"{offset} + wide({head}) * {self.name}_head * {self.unit}"
 
     @property
+    def elements(self) -> str:
+        """Code of the number of a tile's elements."""
+        return " * ".join(self.tile) or "1"
+
+    @property
     def token_elements(self) -> str:
         """Elements of a record buffer's tile that one token takes."""
         words = [word for part in self.tile for word in part.split("*") if word != "P"]

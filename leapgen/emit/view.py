@@ -99,8 +99,10 @@ class View:
     phases          the token program before its pass over the payload (program.Phase)
     early           the same for a step that holds its records in registers; None: it cannot
     k_arrays        names of all stored K vectors; v_arrays: of all V-elements
+    decay_source    algebra.window.DecaySource; told: the log2 decay of a token, in its key `rk`
     decay_numbers   (level name, code of the entry that the token appends for it)
     shared_key      record keys belong to key heads: one value head of a group writes them
+    result, result_sums   see program.Program
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
@@ -130,6 +132,8 @@ class View:
     levels: int
     has_decay: bool
     vector_decay: bool
+    decay_source: str
+    told: Formula | None
     decay_numbers: tuple[tuple[str, str], ...]
     shared_key: bool
     output_dtype: str
@@ -142,6 +146,8 @@ class View:
     reads: tuple[Read, ...]
     corrections: tuple[Correction, ...]
     output: Formula
+    result: Formula | None
+    result_sums: tuple[tuple[str, Formula], ...]
     records: tuple[Record, ...]
     rebuild_payload: Formula
     rebuild_record: Formula
@@ -162,6 +168,11 @@ class View:
     def buffer(self) -> Mapping[str, Buffer]:
         """Pool tensors by name."""
         return {b.name: b for b in self.buffers}
+
+    @property
+    def derived_decay(self) -> bool:
+        """Whether kernels compute the cumulative decays of records: none holds them."""
+        return self.windowed and self.decay_source in ("constant", "key")
 
     @property
     def reads_count(self) -> int:

@@ -182,7 +182,7 @@ class Direct:
         for _, key, u in own:
             np.multiply(key[..., None], self._rounded(u)[..., None, :], out=self.scratch)
             self.S += self.scratch
-        return out if token.add is None else out + token.add
+        return token.output(out)
 
     def _read(self, x: Any, own: list[tuple[Any, Any, Any]]) -> Any:
         y = read(self.S, x)

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leapgen.spec.expression import Binary, Call, Name, Node, Number, Transpose, Unary
+from leapgen.spec.expression import (
+    UNITS,
+    Binary,
+    Call,
+    Name,
+    Node,
+    Number,
+    Transpose,
+    Unary,
+    names,
+)
 from leapgen.spec.model import Input, Spec
 from leapgen.tensors import Axis, Per
 
@@ -37,6 +47,8 @@ def evaluate(node: Node, scope: Mapping[str, Any]) -> Any:
             return _OPERATORS[node.operator](left, right)
         case Call() if node.function == "l2norm":
             return _l2norm(node, scope)
+        case Call() if node.function in UNITS:
+            return np.arange(int(scope["V"])) == scope["V"] - 1
         case Call() if node.function in _FUNCTIONS:
             return _FUNCTIONS[node.function](*(evaluate(a, scope) for a in node.arguments))
         case Call() | Binary() | Transpose():
@@ -62,6 +74,23 @@ def definitions(spec: Spec, inputs: Mapping[str, Array], HV: int, dtype: Any) ->
     return scope
 
 
+def log_decay_of(spec: Spec, key: Array) -> Array:
+    """The log decay of tokens whose key is known, where the key tells it: its formula with `key`
+    in place of what the sub-step calls its key.
+
+    key   [..., K]
+    """
+    (step,) = spec.substeps
+    if step.decay.log is None or not isinstance(step.key.node, Name):
+        raise ValueError(f"no key of {spec.name} tells its decay")
+    scope: dict[str, Any] = {"K": key.shape[-1], "V": spec.V, step.key.node.id: key}
+    place = [d.name for d in spec.definitions].index(step.key.node.id)
+    for definition in spec.definitions[place + 1 :]:
+        if set(names(definition.formula.node)) <= set(scope):
+            scope[definition.name] = evaluate(definition.formula.node, scope)
+    return np.asarray(evaluate(step.decay.log.node, scope))
+
+
 def spread(declared: Input, x: Array, HV: int) -> Array:
     """A raw input as [..., HV, n], n = 1 for a scalar a head."""
     x = x[..., None] if declared.axis is Axis.SCALAR else x
@@ -81,6 +110,11 @@ def value_heads(spec: Spec, inputs: Mapping[str, Array]) -> int:
 def _softplus(x: Any) -> Any:
     """log(1 + exp(x)), linear above 20."""
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
+
+
+def _log(x: Any) -> Any:
+    with np.errstate(divide="ignore"):  # of 0: a decay that empties the state
+        return np.log(x)
 
 
 def _sigmoid(x: Any) -> Any:
@@ -109,7 +143,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
-    "log": np.log,
+    "log": _log,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "softplus": _softplus,

@@ -34,7 +34,7 @@ class Pool:
     def _empty(self, b: Buffer) -> npt.NDArray[Any]:
         dims = (self.shape.K, self.shape.V) if b.name == "payload" else b.dims(self.shape)
         size = (self.slots, self.shape.size(b.heads), *dims)
-        if b.role != "record":
+        if b.role != "record":  # the decay of a window's tokens is hidden by the cursor like them
             return np.zeros(size, STORAGE[b.dtype])
         return elements.encode(b.dtype, np.full(size, np.nan, np.float32))
 
@@ -89,6 +89,13 @@ class Pool:
         entry = elements.encode(dtype, x[:, ::step][row, head])
         place = (rows[row], head, index[:, ::step][row, head])
         array[place] = entry if array.ndim == 4 else entry[:, 0]
+
+    def put_whole(self, name: str, rows: Ints, active: Mask, x: npt.NDArray[Any]) -> None:
+        """Write whole tiles of value heads."""
+        row, head = np.nonzero(active)
+        array = self._arrays[name]
+        tile = np.broadcast_to(x, (*active.shape, x.shape[-1])).astype(np.float32)[row, head]
+        array[rows[row], head] = tile if array.ndim == 3 else tile[:, 0]
 
     def store(self, place: tuple[Ints, ...], stored: Stored) -> None:
         """Write quantized states at these indices of the leading axes; cursor and phase, where

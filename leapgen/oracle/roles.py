@@ -20,10 +20,10 @@ class Role(Enum):
 
 def roles(spec: Spec) -> dict[str, Role]:
     """The role of every input."""
-    decay = _reaching(spec, (s.decay.log for s in spec.substeps))
+    decay = reaching(spec, (s.decay.log for s in spec.substeps))
     vectors = [f for s in spec.substeps for f in (s.key, s.read)] + [spec.output.query]
-    vector = _reaching(spec, vectors)
-    value = _reaching(spec, [*(s.value for s in spec.substeps), spec.output.add])
+    vector = reaching(spec, vectors)
+    value = reaching(spec, [*(s.value for s in spec.substeps), spec.output.add, spec.output.result])
     found = {}
     for x in spec.inputs:
         if x.name in decay:
@@ -35,7 +35,7 @@ def roles(spec: Spec) -> dict[str, Role]:
     return found
 
 
-def _reaching(spec: Spec, formulas: Iterable[Formula | None]) -> set[str]:
+def reaching(spec: Spec, formulas: Iterable[Formula | None]) -> set[str]:
     """Inputs that some of these formulas depend on."""
     wanted = {name for f in formulas if f is not None for name in names(f.node)}
     reached: set[str] = set()

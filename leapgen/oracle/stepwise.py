@@ -6,12 +6,13 @@ It reads the parsed spec and nothing of the algebra, so that a fault there canno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from leapgen.oracle.evaluate import Array, definitions, evaluate, value_heads
+from leapgen.spec.expression import READ, names
 from leapgen.spec.model import Formula, Spec
 
 
@@ -42,6 +43,15 @@ class Token:
     substeps: tuple[SubStepValues, ...]
     query: Array
     add: Array | None
+    result: Formula | None = None
+    names: Mapping[str, Any] = field(default_factory=dict)  # what `result` uses beside `o`
+
+    def output(self, read: Array) -> Array:
+        """The output [..., HV, V] from what the query reads."""
+        o = read if self.add is None else read + self.add
+        if self.result is None:
+            return o
+        return np.asarray(evaluate(self.result.node, {**self.names, READ: o}))
 
     def at(self, index: Any) -> Token:
         """One entry of the leading axis (constants have none and stay)."""
@@ -56,7 +66,8 @@ class Token:
             )
             for s in self.substeps
         )
-        return Token(steps, _at(self.query, index), _at(self.add, index))
+        values = {name: _at(x, index) for name, x in self.names.items()}
+        return Token(steps, _at(self.query, index), _at(self.add, index), self.result, values)
 
 
 def _at(x: Any, index: Any) -> Any:
@@ -69,20 +80,24 @@ class Stepwise:
 
     spec: Spec
 
-    def coefficients(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
-        """Every name after the `let` block, each [..., HV, n] with n = 1, K or V."""
-        return definitions(self.spec, inputs, value_heads(self.spec, inputs), np.float64)
+    def coefficients(self, inputs: Mapping[str, Array], HV: int | None = None) -> dict[str, Any]:
+        """Every name after the `let` block, each [..., HV, n] with n = 1, K or V.
 
-    def token(self, inputs: Mapping[str, Array]) -> Token:
+        HV   value heads; those of the inputs when absent, which then must have some
+        """
+        heads = value_heads(self.spec, inputs) if HV is None else HV
+        return definitions(self.spec, inputs, heads, np.float64)
+
+    def token(self, inputs: Mapping[str, Array], HV: int | None = None) -> Token:
         """Coefficients of the sub-steps and of the output."""
-        return token_of(self.spec, self.coefficients(inputs))
+        return token_of(self.spec, self.coefficients(inputs, HV))
 
     def step(self, S: Array, inputs: Mapping[str, Array]) -> tuple[Array, Array, list[Array]]:
         """One token: state [..., HV, K, V] to (state, output [..., HV, V], corrections).
 
         inputs   as the spec declares them, [..., heads, axis] or [..., heads]
         """
-        return self.advance(np.asarray(S, np.float64), self.token(inputs))
+        return self.advance(np.asarray(S, np.float64), self.token(inputs, S.shape[-3]))
 
     def advance(self, S: Array, token: Token) -> tuple[Array, Array, list[Array]]:
         """The same from ready coefficients."""
@@ -93,7 +108,7 @@ class Stepwise:
             S = decayed + s.key[..., None] * u[..., None, :]
             us.append(u)
         o = read(before if self.spec.output.of == "previous" else S, token.query)
-        return S, o if token.add is None else o + token.add, us
+        return S, token.output(o), us
 
 
 def read(S: Array, x: Array) -> Array:
@@ -131,4 +146,7 @@ def token_of(spec: Spec, scope: Mapping[str, Any]) -> Token:
         )
         for s in spec.substeps
     )
-    return Token(steps, get(spec.output.query, K), get(spec.output.add, V))
+    result = spec.output.result
+    used = set(names(result.node)) - {READ} if result is not None else set()
+    values = {name: scope[name] for name in used}
+    return Token(steps, get(spec.output.query, K), get(spec.output.add, V), result, values)

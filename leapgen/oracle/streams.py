@@ -4,13 +4,12 @@ Every raw input is a projection of one latent that mixes a slow topic and a fast
 becomes a key, a read vector or a query is SiLU(projection + bias) times channel gains, so that keys
 share a positive mean direction, and projections share most of their weights, so that queries hit
 what was written; values have a few channels far larger than the rest. What becomes a decay is then
-shifted head by head until the mean log decay is that of slow to fast heads. The role of an input
-follows from the formulas that it reaches, never from its name.
+shifted head by head until the mean log decay is that of slow to fast heads (see
+calibration). The role of an input follows from the formulas that it reaches, never from its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from leapgen.formats import elements
-from leapgen.oracle.evaluate import definitions, evaluate
+from leapgen.oracle.calibration import DECAYS, F64, Heads, calibrate
 from leapgen.oracle.roles import Role, roles
 from leapgen.spec.model import Input, Spec
-from leapgen.tensors import Axis, Per
+from leapgen.tensors import Axis
 
-F64 = npt.NDArray[np.float64]
-
-DECAYS = (3e-5, 5e-4, 5e-3, 5e-2)
-"""Mean natural-log decay of a token in a typical channel, slow to fast (cycled over the heads)."""
+__all__ = ["DECAYS", "PAPER", "Heads", "Regime", "calibrate", "stream"]
 
 
 @dataclass(frozen=True)
@@ -57,22 +53,6 @@ PAPER = Regime()
 """Spectrum and outliers of the states that LeapQuant reports (figure 6)."""
 
 
-@dataclass(frozen=True)
-class Heads:
-    """Heads and dimensions of a stream."""
-
-    H: int
-    HV: int
-    K: int
-    V: int
-
-    def of(self, x: Input) -> tuple[int, ...]:
-        """Shape of one token of an input: heads, and the axis if it has one."""
-        heads = self.H if x.per is Per.KEY else self.HV
-        sizes = {Axis.SCALAR: (), Axis.KEY: (self.K,), Axis.VALUE: (self.V,)}
-        return (heads, *sizes[x.axis])
-
-
 def stream(
     spec: Spec, tokens: int, heads: Heads, seed: int = 0, regime: Regime = PAPER
 ) -> dict[str, npt.NDArray[np.float32]]:
@@ -85,10 +65,6 @@ def stream(
     drawn = {x.name: generator.draw(x) for x in spec.inputs}
     drawn = calibrate(spec, drawn, heads)
     return {x.name: _as_declared(x, drawn[x.name]) for x in spec.inputs}
-
-
-MOST_NORM = 1.01
-"""Length of a key up to which it counts as normalised (BF16 inputs are, to within that)."""
 
 
 def _as_declared(x: Input, drawn: F64) -> npt.NDArray[np.float32]:
@@ -123,8 +99,10 @@ class _Generator:
     def draw(self, x: Input) -> F64:
         """One input: [tokens, heads, axis], or without tokens for a constant."""
         role = self.roles[x.name]
+        if x.constant and role is not Role.DECAY:  # a scale or a share
+            return 1.0 + 0.25 * self.rng.standard_normal(self.heads.of(x))
         if x.constant:
-            size = self.regime.spread if x.axis is Axis.KEY and role is Role.DECAY else 0.0
+            size = self.regime.spread if x.axis is Axis.KEY else 0.0
             return size * self.rng.standard_normal(self.heads.of(x))
         if role is Role.VECTOR and x.axis is Axis.KEY:
             return self._vector(self.heads.of(x)[0])
@@ -135,11 +113,12 @@ class _Generator:
     def _vector(self, heads: int) -> F64:
         """Keys, queries and the like; all share most of their projection and mean."""
         n, K = self.regime.latent, self.heads.K
+        group = np.arange(heads) // (heads // self.heads.H)  # a value head's is its key head's
         own = self.rng.standard_normal((heads, n, K)) / np.sqrt(n)
-        weight = 0.9 * self.shared[:heads] + 0.44 * own
-        mean = 0.85 * self.mean[:heads] + 0.53 * self.rng.standard_normal((heads, K))
+        weight = 0.9 * self.shared[group] + 0.44 * own
+        mean = 0.85 * self.mean[group] + 0.53 * self.rng.standard_normal((heads, K))
         x = np.einsum("tn,hnk->thk", self.latent, weight, optimize=True) + self.regime.bias * mean
-        out: F64 = _silu(x * self.gain[:heads])
+        out: F64 = _silu(x * self.gain[group])
         return out
 
     def _value(self, heads: int) -> F64:
@@ -168,106 +147,3 @@ class _Generator:
 
 def _silu(x: Any) -> Any:
     return x / (1 + np.exp(-x))
-
-
-# ---- decays and gains: bring what the formulas make of the draws into their range
-
-SAMPLE = 128
-"""Tokens that a calibration looks at."""
-
-
-def calibrate(spec: Spec, drawn: Mapping[str, F64], heads: Heads) -> dict[str, F64]:
-    """Draws changed until keys have unit length where the spec does not see to it, step sizes lie
-    in [0, 2] and decays have the means of DECAYS."""
-    out = dict(drawn)
-    kind = roles(spec)
-    if not _in_range(_key_norms(spec, _sample(spec, out), heads), MOST_NORM):
-        for x in spec.inputs:  # a correction of a longer key overshoots, and the state runs away
-            if kind[x.name] is Role.VECTOR and x.axis is Axis.KEY and not x.constant:
-                out[x.name] = out[x.name] / np.linalg.norm(out[x.name], axis=-1, keepdims=True)
-    for x in spec.inputs:  # what arrives activated: a step size, a log decay
-        if kind[x.name] is Role.GAIN and not _in_range(_gains(spec, _sample(spec, out), heads), 2):
-            out[x.name] = 1 / (1 + np.exp(-out[x.name]))
-        if kind[x.name] is Role.DECAY and _largest(_logs(spec, _sample(spec, out), heads)) > 0:
-            out[x.name] = -np.log1p(np.exp(out[x.name]))
-    knobs = [x for x in spec.inputs if kind[x.name] is Role.DECAY]
-    if not knobs or not _logs(spec, _sample(spec, out), heads):
-        return out
-    tries = [(x, *_fit_knob(spec, out, x, heads)) for x in sorted(knobs, key=_constant_first)]
-    # Several may do; a miss of a tenth is as good as none, and the first is then the plainest.
-    x, shift, scales, miss = min(tries, key=lambda t: max(0.1, float(np.max(t[3]))))
-    if float(np.max(miss)) > 1.0:
-        raise ValueError(f"no shift of {x.name} brings the log decay of {spec.name} near DECAYS")
-    out[x.name] = _moved(x, out[x.name], shift, scales)
-    return out
-
-
-def _constant_first(x: Input) -> tuple[bool, bool]:
-    return (not x.constant, x.axis is not Axis.SCALAR)
-
-
-def _sample(spec: Spec, drawn: Mapping[str, F64]) -> dict[str, F64]:
-    """Tokens spread over the whole stream: the topic is slow."""
-    out = {}
-    for x in spec.inputs:
-        stride = 1 if x.constant else max(1, len(drawn[x.name]) // SAMPLE)
-        out[x.name] = drawn[x.name][::stride]
-    return out
-
-
-def _key_norms(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:
-    scope = definitions(spec, inputs, heads.HV, np.float64)
-    keys = (evaluate(s.key.node, scope) for s in spec.substeps if s.read is not None)
-    return [np.linalg.norm(key, axis=-1) for key in keys]
-
-
-def _gains(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:
-    scope = definitions(spec, inputs, heads.HV, np.float64)
-    return [evaluate(s.gain.node, scope) for s in spec.substeps if s.gain is not None]
-
-
-def _logs(spec: Spec, inputs: Mapping[str, F64], heads: Heads) -> list[Any]:
-    scope = definitions(spec, inputs, heads.HV, np.float64)
-    return [evaluate(s.decay.log.node, scope) for s in spec.substeps if s.decay.log is not None]
-
-
-def _in_range(values: list[Any], top: float) -> bool:
-    return all(np.min(v) >= 0 and np.max(v) <= top for v in values)
-
-
-def _largest(values: list[Any]) -> float:
-    return max((float(np.max(v)) for v in values), default=-1.0)
-
-
-def _moved(x: Input, drawn: F64, shift: F64, multiply: bool) -> F64:
-    """The draw with every head's knob turned: shifted, or multiplied by its exponential."""
-    knob = shift.reshape(-1, *([1] * (x.axis is not Axis.SCALAR)))
-    return drawn * np.exp(knob) if multiply else drawn + knob
-
-
-def _fit_knob(
-    spec: Spec, drawn: Mapping[str, F64], x: Input, heads: Heads
-) -> tuple[F64, bool, F64]:
-    """(shift a head, whether it multiplies, miss a head in natural logs) by bisection.
-
-    A draw whose formula needs it negative is multiplied, all others are shifted.
-    """
-    inputs = _sample(spec, drawn)
-    multiply = not x.constant and float(np.max(drawn[x.name])) <= 0
-    count = heads.of(x)[0]
-    group = heads.HV // count
-    target = np.log(np.resize(DECAYS, heads.HV))[::group]
-
-    def reached(shift: F64) -> F64:
-        moved = {**inputs, x.name: _moved(x, inputs[x.name], shift, multiply)}
-        total = -sum(np.asarray(v).mean(axis=0) for v in _logs(spec, moved, heads))
-        typical: F64 = np.log(np.maximum(total, 1e-300)).mean(axis=-1)
-        return np.broadcast_to(typical, (heads.HV,))[::group]
-
-    low, high = np.full(count, -25.0), np.full(count, 25.0)
-    rising = reached(high) > reached(low)
-    for _ in range(50):
-        middle = (low + high) / 2
-        above = (reached(middle) > target) == rising
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return low, multiply, np.abs(reached(low) - target)

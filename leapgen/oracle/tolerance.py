@@ -33,6 +33,8 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.formats.base import F32, Codes, Format
+from leapgen.spec.expression import READ, REDUCTIONS, Call, names, walk
+from leapgen.spec.model import Spec
 
 STRETCH = 2.0
 """Step of an element over 2 eta times the state's peak, with smoothing."""
@@ -51,6 +53,7 @@ def bounds(
     substeps: int = 1,
     flushes: int = 0,
     walked: bool = False,
+    combined: int = 1,
     tighter: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Bounds for `output`, `correction` and `state`, relative to the peak of each in one head.
@@ -61,6 +64,7 @@ def bounds(
     substeps   records that a token appends
     flushes    boundary roundings since the two sides held the same state (load_state is one)
     walked     the two sides have not held the same records since then
+    combined   numbers with errors of their own that an output combines; see combined_in
     tighter    a spec's own bounds; a larger one than the derived is ignored
     """
     R = format.compensators if compensators is None else compensators
@@ -70,11 +74,21 @@ def bounds(
     boundary = format.noise() * stretch * min(float(flushes), 2.4 * flushes**0.5)
     state = boundary + (rounding if walked else 0.0)
     derived = {
-        "output": arithmetic + rounding + CREST * state + elements.ROUNDING[output],
+        "output": combined * (arithmetic + rounding + CREST * state) + elements.ROUNDING[output],
         "correction": arithmetic + rounding + CREST * state,
         "state": arithmetic + rounding + boundary,
     }
     return {name: min(value, (tighter or {}).get(name, value)) for name, value in derived.items()}
+
+
+def combined_in(spec: Spec) -> int:
+    """One for what the query reads, and one for each sum that the output's formula takes of it: a
+    quotient is off by as much as both of its sides are."""
+    result = spec.output.result
+    if result is None:
+        return 1
+    sums = (n for n in walk(result.node) if isinstance(n, Call) and n.function in REDUCTIONS)
+    return 1 + sum(READ in names(n) for n in sums)
 
 
 def half_steps(format: Format, codes: Codes) -> F32:
@@ -90,15 +104,24 @@ def half_steps(format: Format, codes: Codes) -> F32:
     return out
 
 
-def distance(found: npt.NDArray[Any], expected: npt.NDArray[Any], axes: int = 1) -> Any:
+SMALLEST = {"fp16": 2.0**-24}
+"""Distance of an element type's numbers near zero, where it is not far below all that is compared:
+what is stored there is off by as much, however small it is itself."""
+
+
+def distance(
+    found: npt.NDArray[Any], expected: npt.NDArray[Any], axes: int = 1, floor: float = 0.0
+) -> Any:
     """Largest difference over the largest magnitude expected, over the last `axes` axes.
 
-    0 where both are zero; infinite where something found is not finite.
+    0 where both are zero, or no further apart than `floor`; infinite where something found is not
+    finite.
     """
     over = tuple(range(-axes, 0))
     wide = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.abs(wide[0] - wide[1])
+    gap = np.where(gap <= floor, 0.0, gap)
     worst = np.where(np.isfinite(gap), gap, np.inf).max(axis=over)
     peak = np.abs(wide[1]).max(axis=over)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.formats.base import F32, Codes, Stored
-from leapgen.oracle.evaluate import Array, definitions
+from leapgen.oracle.evaluate import Array, definitions, log_decay_of
 from leapgen.oracle.pool import Pool
 from leapgen.oracle.stepwise import SubStepValues, read, token_of
 from leapgen.schedule.buffers import Shape
@@ -63,8 +63,10 @@ class WindowModel:
     def __post_init__(self) -> None:
         self.plan.check_shape(self.shape)
         self.pool = Pool(self.plan, self.shape, self.slots)
-        decays = np.cumsum([s.decay.kind != "none" for s in self.spec.substeps]) - 1
-        self._level = [int(d) for d in decays]
+        decays = [s.decay.kind != "none" for s in self.spec.substeps]
+        # Every record has a level of its own token, if any decays: the first sub-step opens one.
+        self._opens = [d or (j == 0 and any(decays)) for j, d in enumerate(decays)]
+        self._level = [int(level) for level in np.cumsum(self._opens) - 1]
 
     # ---- one token
 
@@ -98,17 +100,17 @@ class WindowModel:
             return sum((_weight(r, x, at) * r.u for r in records), start=y)
 
         levels = []
-        for s in token.substeps:
+        for s, opens in zip(token.substeps, self._opens, strict=True):
             after = G if s.log is None else G + _log2(s.log)
             y = None if s.read is None else buffered(s.read, after if s.decayed else G, own)
             own.append(_Record(s.key, self._correction(s, y, count.shape), after))
-            levels += [] if s.log is None else [after]
+            levels += [after] if opens else []
             G = after
         if self.spec.output.of == "previous":
             out = buffered(token.query, first, [])
         else:
             out = buffered(token.query, G, own)
-        out = (out if token.add is None else out + token.add).astype(np.float32)
+        out = token.output(out).astype(np.float32)
         self._append(rows, count, active, own, levels)
         self._flush(rows, active)
         us = np.stack([np.broadcast_to(r.u, out.shape) for r in own], axis=-2)
@@ -128,8 +130,11 @@ class WindowModel:
         for s, record in enumerate(own):
             self.pool.put("record_key", rows, count * n + s, active, record.key)
             self.pool.put("record_u", rows, count * n + s, active, record.u)
-        for i, level in enumerate(levels):
+        for i, level in enumerate(levels if "record_decay" in self.pool else ()):
             self.pool.put("record_decay", rows, count * len(levels) + i, active, level)
+        if "token_decay" in self.pool:
+            first, (level,) = active & (count == 0), levels
+            self.pool.put_whole("token_decay", rows, first, level)
         row, head = np.nonzero(active)
         self.pool["cursor"][rows[row], head] += 1
 
@@ -152,19 +157,34 @@ class WindowModel:
         """All records that the window has room for, committed or not: [rows, HV, n*P, ...]."""
         key = elements.decode(self.plan.records, self.pool.heads("record_key", rows))
         u = elements.decode(self.plan.records, self.pool["record_u"][rows])
-        if "record_decay" not in self.pool:
+        stored = self._decays(rows)
+        if stored is None:
             return _Record(key, u, np.zeros((1, 1, 1, 1), np.float32))
-        stored = self.pool.column("record_decay", rows)
         levels = max(self._level) + 1
         entry = np.add.outer(np.arange(self.shape.P) * levels, self._level).ravel()
-        decay = np.where(entry[:, None] >= 0, stored[:, :, entry], np.float32(0))
-        return _Record(key, u, decay)
+        return _Record(key, u, stored[:, :, entry])
+
+    def _decays(self, rows: Ints) -> F32 | None:
+        """Cumulative log2 decays after each token's levels [rows, HV, entries, n]; None without."""
+        if max(self._level) < 0:
+            return None
+        if "record_decay" in self.pool:
+            return self.pool.column("record_decay", rows)
+        if "token_decay" in self.pool:
+            first = self.pool["token_decay"][rows]
+            first = first[..., None, None] if first.ndim == 2 else first[..., None, :]
+            tokens = np.arange(1, self.shape.P + 1, dtype=np.float32)
+            out: F32 = tokens[:, None] * first
+            return out
+        key = elements.decode(self.plan.records, self.pool.heads("record_key", rows))
+        with np.errstate(invalid="ignore", divide="ignore"):  # beyond the cursor lies anything
+            return np.cumsum(_log2(log_decay_of(self.spec, key)), axis=2, dtype=np.float32)
 
     def _decay_at(self, rows: Ints, count: Ints) -> F32:
         """Cumulative log2 decay at the cursor [rows, HV, 1 or K]; 0 in an empty window."""
-        if "record_decay" not in self.pool:
+        stored = self._decays(rows)
+        if stored is None:
             return np.zeros((1, 1, 1), np.float32)
-        stored = self.pool.column("record_decay", rows)
         last = np.maximum(count * (max(self._level) + 1) - 1, 0)[..., None, None]
         G = np.take_along_axis(stored, last, axis=2)[:, :, 0]
         return np.where(count[..., None] > 0, G, np.float32(0))

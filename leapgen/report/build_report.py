@@ -13,7 +13,7 @@ from leapgen import paths, pipeline
 from leapgen.emit.render import Source, render
 from leapgen.files import write_atomic
 from leapgen.formats.table import FORMATS
-from leapgen.report import manifest
+from leapgen.report import manifest, targets
 from leapgen.report.progress import Step
 from leapgen.report.text import table
 from leapgen.report.usage import Usage
@@ -100,9 +100,9 @@ def build(request: Request, step: Step) -> Result:
 
     Errors: Diagnostics, LeapgenError, MissingTool.
     """
-    wanted = list(_wanted(request, step))
-    result = Result(usage=_compile(wanted, step) if request.compile else [])
     host, book = paths.host_file().read_text(), manifest.read(request.out)
+    wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
+    result = Result(usage=_compile(wanted, step) if request.compile else [])
     for path in sorted({f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}):
         result.rows.append(_file(request, path, host, ""))
     for w in wanted:
@@ -143,14 +143,24 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
             for picks in _picks(name, request):
                 yield from _modules(name, request.archs, picks, (request.format,), True, step)
         return
+    table = targets.read(request.out)
     for path in map(str, paths.shipped_specs()):
         spec = pipeline.parse(path)
-        for w in _modules(path, request.archs, {}, tuple(FORMATS), True, step):
+        target = targets.target_of(table, spec.name)
+        archs = target.archs(request.archs)
+        formats = tuple(FORMATS) if target.every else (None,)
+        for w in _modules(path, archs, {}, formats, True, step):
             default = w.spec.state.format == spec.state.format
-            yield replace(w, kept=default or w.arch in SHOWN)
-        for choice, options in spec.choices.items():
+            yield replace(w, kept=w.arch in (target.files if default else SHOWN))
+        for choice, options in spec.choices.items() if target.every else ():
             for option in options[1:]:
-                yield from _modules(path, request.archs, {choice: option}, (None,), False, step)
+                yield from _modules(path, archs, {choice: option}, (None,), False, step)
+
+
+def _as_noted(w: Wanted, request: Request, book: manifest.Manifest) -> Wanted:
+    """A check of named specs compares with a digest what the folder keeps as one."""
+    digest_only = request.check and w.source.path in book.digests
+    return replace(w, kept=w.kept and not digest_only)
 
 
 def _compile(wanted: Iterable[Wanted], step: Step) -> list[Usage]:

@@ -6,9 +6,12 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
+import sympy
+
 from leapgen.algebra.exact import Stored, Token, difference
 from leapgen.algebra.rational import Number
 from leapgen.algebra.recurrence import Recurrence
+from leapgen.algebra.symbols import SUMS, unit_v
 from leapgen.algebra.window import Window
 from leapgen.report.ledger import Ledger
 from leapgen.tensors import Axis
@@ -25,7 +28,11 @@ def checks(window: Window, seed: int) -> Ledger:
         ledger.equal(f"proved: {proof.title}", 0)
     ready = coefficients_only(window)
     if ready is None:
-        ledger.equal("token program in exact rationals: not possible, a log decay is no name", 0, 0)
+        ledger.equal(
+            "token program in exact rationals: not possible, a log decay or the output is no name",
+            0,
+            0,
+        )
         return ledger
     rng = random.Random(seed)
     for past, new, compensators in CASES:
@@ -38,10 +45,14 @@ def coefficients_only(window: Window) -> Window | None:
     """The window of the same recurrence whose coefficients are its inputs.
 
     How raw inputs become coefficients is no part of the derivation, and softplus(1/2) is not
-    rational. None where a log decay is a formula: then its exponential has no exact value.
+    rational. None where a log decay is a formula, or the output has a function of what is read:
+    then it has no exact value.
     """
     logs = [s.log_decay for s in window.recurrence.steps if s.log_decay is not None]
     if not all(log.is_Symbol for log in logs):
+        return None
+    result = window.recurrence.result
+    if result is not None and result.atoms(sympy.Function) - result.atoms(*SUMS, unit_v):
         return None
     return replace(window, recurrence=replace(window.recurrence, assignments=()))
 

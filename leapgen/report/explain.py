@@ -15,6 +15,7 @@ from leapgen.runtime import tables
 from leapgen.schedule import traffic
 from leapgen.schedule.arch import ARCHES
 from leapgen.schedule.plan import Plan, Shape
+from leapgen.schedule.records import record_bytes, record_size
 from leapgen.spec.model import PublishedModel, Spec
 
 BATCHES = (1, 64, 512)
@@ -102,6 +103,9 @@ class Explanation:
     model: str
     shape: Shape
     buffers: tuple[BufferBytes, ...]
+    record: str
+    record_values: int
+    record_bytes: float
     bytes_per_slot: int
     state_bytes_per_element: float
     items: tuple[Item, ...]
@@ -141,6 +145,9 @@ def explain(
         model=chosen.name if chosen else "",
         shape=shape,
         buffers=_buffers(chain.plan, shape),
+        record=(size := record_size(chain.plan.buffers)).formula,
+        record_values=size.count(shape.K, shape.V),
+        record_bytes=record_bytes(chain.plan.buffers, shape),
         bytes_per_slot=chain.plan.bytes_per_slot(shape),
         state_bytes_per_element=chain.plan.state_bytes_per_element(shape),
         items=_items(chain.plan, shape),

@@ -92,10 +92,21 @@ def _state(e: Explanation) -> str:
             "## What a slot holds",
             f"One request in one layer, {_shape(e)}. Payload in {e.layout} order.",
             markdown_table(header, rows),
+            *_record(e),
             f"State (payload, scales, compensators): **{e.state_bytes_per_element:.4f} bytes per "
             f"element** (FP32: 4). A slot{' with records and cursor' if e.windowed else ''} takes "
             f"{integer(e.bytes_per_slot)} bytes; an FP32 state alone {integer(full)}.",
         )
+    )
+
+
+def _record(e: Explanation) -> tuple[str, ...]:
+    """What a token adds to a window, where there is one."""
+    if not e.windowed:
+        return ()
+    return (
+        f"A token's record: **{e.record} = {e.record_values} values** of a value head, "
+        f"{e.record_bytes:.1f} bytes with keys that value heads share counted once.",
     )
 
 

@@ -71,11 +71,12 @@ def _compare_records(
     flushed: Array = after["cursor"][slots] == 0
     n = trial.plan.records_per_token
     bound = trial.bounds("fp32")["correction"]
+    floor = tolerance.SMALLEST.get(trial.plan.records, 0.0)
     for row, head in zip(*np.nonzero(~flushed), strict=True):
         first = int(cursor[slots[row], head]) * n
         found = after["record_u"][slots[row], head, first : first + n]
         wide = found.astype(np.float32) if found.dtype != np.uint16 else _bf16(found)
-        error = tolerance.distance(wide, corrections[row, head])
+        error = tolerance.distance(wide, corrections[row, head], floor=floor)
         trial.ledger.compare("corrections in lockstep", error, bound)
     return flushed
 

@@ -160,6 +160,7 @@ class Trial:
             substeps=self.plan.records_per_token,
             flushes=flushes,
             walked=walked,
+            combined=tolerance.combined_in(self.spec),
             tighter=self.spec.tolerances,
         )
 

@@ -30,11 +30,15 @@ from leapgen.spec.model import PublishedModel
 
 GEOMETRIES = ((16, 24), (64, 32))
 """K, V with two key heads and four value heads: neither square, nor one head, nor one order."""
-GAIN = 10.0
-"""How many times lower the state error must be: a window against every token, and the whole method
-against a window alone, where the format has what that needs."""
+WINDOW_GAIN = 0.25
+"""How many times lower the squared error of the state must be for a window than for every token,
+in tokens of the window. Independent roundings add up in number, and a window has one for all its
+tokens; where nothing decays, updates below half a code vanish at every token, not independently."""
+METHOD_GAIN = 10.0
+"""The same for the whole method against a window alone, where the format has what that needs.
+Compensators are as many whatever a token writes: with n records a token an nth is required."""
 DRIFT_TOKENS = 4096
-"""Tokens from which GAIN is required: errors of the slow heads need that long to build up."""
+"""Tokens from which gains are required: errors of the slow heads need that long to build up."""
 
 
 @dataclass
@@ -224,8 +228,13 @@ def _drift(chain: pipeline.Chain, request: Request) -> Section:
         section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = request.tokens >= DRIFT_TOKENS
+    plan = chain.plan
+    required = {
+        "per window": WINDOW_GAIN * plan.default_window,
+        "full": METHOD_GAIN / plan.records_per_token,
+    }
     for worse, better in (("per step", "per window"), ("per window", "full")):
-        bound = GAIN if enough and _expected(format, better) else 0.0
+        bound = required[better] if enough and _expected(format, better) else 0.0
         errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
         name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
         section.ledger.at_least(name, found.ratio(worse, better), bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from leapgen.algebra.window import Window
+from leapgen.algebra.window import DecaySource, Window
 from leapgen.formats.base import Format
 from leapgen.tensors import DTYPES, Axis, Per
 
@@ -46,7 +46,8 @@ class Buffer:
     tile     dims of one (slot, head) tile as words evaluated on a Shape: "K", "V", "P", "R", "K*V"
              (empty: one scalar a head)
     dtype    element type
-    role     payload | scale | compensator | record | cursor
+    role     payload | scale | compensator | decay | record | cursor; `decay`: that of every token,
+             written by the first of a window
     doc      one line for the docstring's table
     """
 
@@ -127,8 +128,11 @@ def _record_buffers(window: Window, records: str) -> tuple[Buffer, ...]:
     shared = all(record.key_per is Per.KEY for record in window.records)
     key_doc = "keys of records, one a key head" if shared else "keys of records"
     buffers = []
-    if window.levels:
-        vector = any(level.axis is Axis.KEY for level in window.levels)
+    vector = any(level.axis is Axis.KEY for level in window.levels)
+    if window.decay_source is DecaySource.CONSTANT:
+        doc = "log2 decay of one token"
+        buffers.append(Buffer("token_decay", "HV", ("K",) if vector else (), "fp32", "decay", doc))
+    if window.decay_source is DecaySource.STORED:
         tile = (_times(len(window.levels)), *(("K",) if vector else ()))
         doc = "cumulative log2 decay after the record's token"
         buffers.append(Buffer("record_decay", "HV", tile, "fp32", "record", doc))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from leapgen.algebra.window import Window
+from leapgen.algebra.window import DecaySource, Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
 from leapgen.formats.table import format_named
@@ -103,7 +103,15 @@ class Plan:
         """Whether some shapes' state may be held as words of two FP16 numbers, operands of matrix
         products: what they are multiplied with is FP16."""
         factors = self.format.factors in (None, "fp16")
-        return can_fragment(self.arch, self.format) and self.records == "fp16" and factors
+        halves = self.records == "fp16" and factors
+        return can_fragment(self.arch, self.format) and halves and self.ordinary
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether a record's cumulative decay, if there is one, lies in the pool, and a thread that
+        has read a value channel has all that its output needs."""
+        stored = self.window.decay_source in (DecaySource.STORED, DecaySource.NONE)
+        return stored and self.window.result is None
 
     def by_words(self, shape: Shape) -> bool:
         """Whether this one may: the rule of generated modules' `by_words`."""
@@ -134,6 +142,11 @@ class Plan:
         for b in self.buffers:
             if b.dtype not in DTYPES:
                 raise PlanError(f"buffer {b.name}: unknown element type {b.dtype!r}")
+        if self.window.result is not None and self.arch.gpu and not self.windowed:
+            raise PlanError(
+                f"format {self.format.name} splits value channels over blocks on a GPU, but the "
+                "output sums over them; choose a format with a window"
+            )
         if self.records not in RECORD_TYPES:
             known = ", ".join(RECORD_TYPES)
             raise PlanError(f"unknown record type {self.records!r}; known: {known}")

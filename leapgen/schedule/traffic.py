@@ -172,22 +172,26 @@ class _Counter:
             case "step":
                 yield from self.control(("cursor", "phase")[: 1 + self.fused], "read")
                 yield from self.stored("read")
+                yield from self.decay("read" if cursor else "")
                 yield from self.records(cursor, "read")
                 yield from map(self._input, self.plan.window.recurrence.inputs)
                 if self.closes or not self.plan.windowed:
                     yield from self.stored("write")
+                yield from self.decay("" if cursor else "write")
                 yield from self.records(1, "write", once=True)
                 yield from self.control(("cursor", "phase")[: 1 + self.closes], "write")
                 yield self._dense("out", "output", "write", self._output_bytes())
             case "flush":
                 yield from self.control(("cursor", "phase"), "read")
                 yield from self.stored("read")
+                yield from self.decay("read" if cursor else "")
                 yield from self.records(cursor, "read")
                 yield from self.stored("write")
                 yield from self.control(("cursor", "phase"), "write")
             case "materialize":
                 yield from self.control(("cursor",), "read")
                 yield from self.stored("read")
+                yield from self.decay("read" if cursor else "")
                 yield from self.records(cursor, "read")
                 yield self._dense("state", "output", "write", self._state_bytes())
             case "load_state":
@@ -200,9 +204,11 @@ class _Counter:
                 for way in ("read", "write"):
                     yield from self.control(("cursor", "phase"), way)
                     yield from self.stored(way)
+                    yield from self.decay(way)
                     yield from self.records(cursor, way, once=True)
             case "reset":
                 yield from self.stored("write")
+                yield from self.decay("write")
                 yield from self.control(("cursor", "phase"), "write")
 
     def stored(self, way: str) -> Iterable[Line]:
@@ -210,6 +216,14 @@ class _Counter:
         for b in self.plan.buffers:
             if b.role in ("payload", "scale", "compensator"):
                 yield self._dense(b.name, "state", way, b.tile_bytes(self.shape))
+
+    def decay(self, way: str) -> Iterable[Line]:
+        """The decay of every token, where the slot holds one; no way: it is not touched."""
+        for b in self.plan.buffers if way else ():
+            if b.role == "decay":
+                size = b.tile_bytes(self.shape)
+                amount = self._scalar(size) if b.scalar else self._shared(size, 1)
+                yield Line(b.name, "record", way, amount)
 
     def records(self, tokens: int, way: str, once: bool = False) -> Iterable[Line]:
         """Records of so many tokens of a window.

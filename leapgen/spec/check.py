@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from leapgen.diagnostics import LeapgenError, Report, listing, suggest
+from leapgen.spec import beyond
 from leapgen.spec import grammar as g
 from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree, scalar
 
@@ -48,6 +49,8 @@ class _Checker:
                 return self._map(tree, kind, what)
             case g.ListOf():
                 return self._list(tree, kind, what)
+        if isinstance(kind, g.AxisName) and self._other_axes(tree, what):
+            return Broken(tree.span)
         if not isinstance(tree, Leaf):
             self._type(tree, what, kind)
             return Broken(tree.span)
@@ -56,6 +59,16 @@ class _Checker:
     def _type(self, tree: Tree, what: str, kind: g.Kind) -> None:
         message = f"{what} must be {_wanted(kind)}, not {_found(tree)}"
         self.report.error("wrong-type", message, tree.span, help=_example(tree, kind))
+
+    def _other_axes(self, tree: Tree, what: str) -> bool:
+        """Report axes that no input has, and why."""
+        leaves = tree.values if isinstance(tree, Items) else (tree,)
+        words = tuple(w for t in leaves if isinstance(t, Leaf) for w in beyond.axis_words(t.text))
+        why = beyond.axes_help(words)
+        if why:
+            message = f"{what} must be `K` or `V`, not {' and '.join(words)}"
+            self.report.error("input-axes", message, tree.span, help=why)
+        return bool(why)
 
     def _fields(self, tree: Tree, kind: g.Fields, what: str) -> Tree:
         if not isinstance(tree, Table):
@@ -78,6 +91,10 @@ class _Checker:
         return Table(entries, tree.span)
 
     def _unknown(self, name: str, entry: Entry, kind: g.Fields) -> None:
+        if name in beyond.SECOND_STATE_KEYS:
+            message = f"`{name}`: a second state beside `S` cannot be declared"
+            self.report.error("second-state", message, entry.key, help=beyond.CARRIED)
+            return
         known = f"the keys of {kind.title} are {listing(kind.keys)}"
         message = f"unknown key `{name}` in {kind.title}"
         self.report.error("unknown-key", message, entry.key, help=suggest(name, kind.keys) or known)

@@ -21,13 +21,19 @@ REDUCTIONS = {"sum": 1, "dot": 2}
 NORMS = ("l2norm",)
 """l2norm(x, eps=e) = x / sqrt(sum(x ** 2) + e); eps is a number, 0 when absent."""
 
-FUNCTIONS = (*ELEMENTWISE, *PAIRWISE, *REDUCTIONS, *NORMS)
+UNITS = ("unit",)
+"""unit(V): the vector over V that is 1 in the last channel and 0 in the others."""
+
+FUNCTIONS = (*ELEMENTWISE, *PAIRWISE, *REDUCTIONS, *NORMS, *UNITS)
 
 NATIVE_FUNCTIONS = ("diag",)
 """diag(x): the diagonal matrix of a vector; only in `native`."""
 
 NATIVE_NAMES = ("S", "I")
 """The state and the identity; only in `native`."""
+
+READ = "o"
+"""What the query reads, with `add`; only in the output's `result`."""
 
 DIMENSIONS = ("K", "V")
 """The two dimensions, usable as numbers in every formula."""

@@ -41,6 +41,11 @@ class Word:
 
 
 @dataclass(frozen=True)
+class AxisName(Word):
+    """The axis of an input; what has more of them, or runs over tokens, is told why not."""
+
+
+@dataclass(frozen=True)
 class FormatName:
     """A name of the table of formats, which is asked only when it is needed."""
 
@@ -114,7 +119,7 @@ _INPUT = Fields(
     title="an input",
     keys={
         "per": Key(Word(("key", "value")), "heads it has one instance for", required=True),
-        "axes": Key(Word(("K", "V")), "what it ranges over; absent: one number a head"),
+        "axes": Key(AxisName(("K", "V")), "what it ranges over; absent: one number a head"),
         "dtype": Key(Word(VALUE_DTYPES), "element type of the tensor", required=True),
         "constant": Key(Flag(), "the same for all rows and tokens (a weight)"),
         "doc": Key(Text(), "one line for the generated signature"),
@@ -144,6 +149,7 @@ _OUTPUT = Fields(
         "query": Key(_FORMULA, "vector q of the output S^T q, over K", required=True),
         "of": Key(Word(("updated", "previous")), "state that is read: after or before the token"),
         "add": Key(_FORMULA, "added to the output, over V (a bonus, a skip)"),
+        "result": Key(_FORMULA, "the output as a formula of `o`, that read with `add` (a gate)"),
         "dtype": Key(Word(VALUE_DTYPES), "element type of the output; bf16 when absent"),
     },
 )

@@ -68,13 +68,17 @@ class SubStep:
 
 @dataclass(frozen=True)
 class Output:
-    """o = S^T query (+ add); `of` is updated (after the token) or previous (before it)."""
+    """o = S^T query (+ add); `of` is updated (after the token) or previous (before it).
+
+    `result` is a formula of the name `o`, which gives the output; None: the output is o.
+    """
 
     query: Formula
     of: str
     add: Formula | None
     dtype: str
     span: Span
+    result: Formula | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 LOWER_WORD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 MODEL_NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
+_READ = (ex.READ,)
 _SHAPES = ("K", "V", "H", "HV", "P", "R", "D", "B", "T", "S", "I", "O")
 _BUFFERS = (
     *("payload", "key_scale", "value_scale", "comp_key", "comp_u"),
@@ -25,7 +26,17 @@ _CODE = ("torch", "tilelang", "math", "self", "range", "int", "float", "len", "p
 _STEPS = ("step", "verify", "commit", "flush", "materialize", "load_state", "copy", "reset")
 
 RESERVED = frozenset(
-    (*_SHAPES, *_BUFFERS, *_ARGUMENTS, *_CODE, *_STEPS, "export", "allocate", *keyword.kwlist)
+    (
+        *_READ,
+        *_SHAPES,
+        *_BUFFERS,
+        *_ARGUMENTS,
+        *_CODE,
+        *_STEPS,
+        "export",
+        "allocate",
+        *keyword.kwlist,
+    )
 )
 """Words with a meaning of their own in specs or in generated modules."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leapgen.diagnostics import Report
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
-from leapgen.spec.shapes import Scope, check_eps, resolve
+from leapgen.spec.shapes import Scope, check_eps, check_unit, resolve
 from leapgen.tensors import Axis
 
 
@@ -39,7 +40,7 @@ class Shape:
         return "a scalar" if self.scalar else f"{self.rows or 'n'} x {self.columns or 'n'}"
 
 
-_LINEAR = "use `S` once in every term, times factors that do not depend on it"
+_LINEAR = beyond.LINEAR[0]
 _SHAPES = "k is K x 1, v is V x 1, the state S is K x V; `.T` is the transpose"
 
 SCALAR = Shape("1", "1")
@@ -98,19 +99,23 @@ class _Matrices:
         return SCALAR if found.axis is Axis.SCALAR else Shape(found.axis.value, "1")
 
     def _call(self, node: ex.Call) -> Shape | None:
+        if node.function in ex.UNITS:
+            return Shape("V", "1") if check_unit(node, self.report) else None
         found = [self.shape(a) for a in node.arguments]
         shapes = [s for s in found if s is not None]
         if len(shapes) < len(found):
             return None
         if any(s.state for s in shapes):
-            message = f"`{node.function}` of the state: the update must be linear in `S`"
-            self.error("nonlinear-state", message, node, _LINEAR)
+            self.error("nonlinear-state", beyond.nonlinear(node.function), node, *beyond.LINEAR)
             return None
         name, first = node.function, shapes[0]
         if name in ex.NORMS:
             check_eps(node, self.report)
         if name == "diag":
             return self._diag(node, first)
+        if any((s.rows, s.columns) == ("K", "V") for s in shapes):
+            self._elementwise(node, f"`{node.function}` of a matrix K x V")
+            return None
         if any(not s.scalar and not s.vector for s in shapes):
             message = f"`{name}` takes scalars and vectors, not a matrix"
             self.error("matrix-shape", message, node, "use it inside `diag(...)`")
@@ -162,6 +167,12 @@ class _Matrices:
         if left.rows is None or right.rows is None:  # a multiple of the identity
             other = right if left.rows is None else left
             return Shape(other.rows, other.columns, state)
+        over_values = left.columns == right.rows == "V"
+        if over_values and ((left.state and right.vector) or (right.state and left.vector)):
+            message = "the state is summed over its value channels: it is read from the other side"
+            hint = "a token reads `S.T @ x` with x over K; reads `S @ v` are not supported"
+            self.error("transition-form", message, node, hint)
+            return None
         if left.columns == right.rows:
             return Shape(left.rows, right.columns, state)
         message = f"`@` cannot multiply {left} with {right}"
@@ -200,6 +211,9 @@ class _Matrices:
             return Shape(other.rows, other.columns, state)
         if left.vector and (left.rows, left.columns) == (right.rows, right.columns):
             return left
+        if state and (left.rows, left.columns) == (right.rows, right.columns) == ("K", "V"):
+            self._elementwise(node, "a factor of its own for every element of the state")
+            return None
         a, b = ex.unparse(node.left), ex.unparse(node.right)
         message = f"`*` between {left} and {right}: a product of vectors and matrices needs `@`"
         scales = left.vector and left.rows == right.rows and not right.vector
@@ -207,6 +221,12 @@ class _Matrices:
         help_text = rows or self._outer(node, left, right) or (_SHAPES,)
         self.error("matrix-shape", message, node, *help_text)
         return None
+
+    def _elementwise(self, node: ex.Node, what: str) -> None:
+        """Report what differs from element to element of the state."""
+        message = f"{what}: a transition is diagonal plus rank n, a write has rank one"
+        scales = "decays scale whole rows (key channels): `exp(g) * S` or `diag(exp(g)) @ S`"
+        self.error("transition-form", message, node, scales, "writes are like `k @ v.T`")
 
     def _quotient(self, node: ex.Binary, left: Shape, right: Shape) -> Shape | None:
         if right.state or (node.operator == "**" and left.state):
@@ -231,6 +251,13 @@ class _Matrices:
                 return other
             message = f"a scalar and a matrix of {other} do not add"
             self.error("matrix-shape", message, node, "the identity is written `I`")
+            return None
+        vector = right if left.state else left
+        if (left.state or right.state) and vector.vector:
+            message = f"the state is a matrix K x V, and this adds a vector of {vector} to it"
+            matrix = "a state that is a vector (a number a channel) has no keys to read it with"
+            outer = "a sub-step writes an outer product `key @ value.T`"
+            self.error("vector-state", message, node, matrix, outer)
             return None
         turned = (left.rows, left.columns) == (right.columns, right.rows)
         hint = "transpose one of the two" if turned else _SHAPES

@@ -13,6 +13,7 @@ import warnings
 from dataclasses import dataclass
 
 from leapgen.diagnostics import Report, Span, listing, suggest
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
 
 MAX_LENGTH = 1000  # characters of one formula; also bounds the depth of the tree
@@ -133,7 +134,7 @@ class _Builder:
         start, end = self._range(node)
         return self.body[start:end]
 
-    def error(self, code: str, message: str, node: ast.expr, help: str = "") -> None:
+    def error(self, code: str, message: str, node: ast.expr, *help: str) -> None:
         self.report.error(code, message, self.span(node), help=help)
 
     def node(self, node: ast.expr) -> ex.Node:
@@ -150,6 +151,10 @@ class _Builder:
                 return self._attribute(node)
             case ast.Call():
                 return self._call(node)
+            case ast.Subscript(value=ast.Name(id="S")):
+                message = "there is one state `S`, without levels or positions"
+                self.error("second-state", message, node, *beyond.CARRIED)
+                return ex.HOLE
         help_text = _ALLOWED + listing(ex.FUNCTIONS)
         self.error("formula-syntax", f"{_kind(node)} cannot stand in a formula", node, help_text)
         return ex.HOLE
@@ -205,19 +210,30 @@ class _Builder:
         known = (*ex.FUNCTIONS, *ex.NATIVE_FUNCTIONS)
         name = self.text(node.func)
         if name not in known:
-            help_text = suggest(name, known) or f"the functions are {listing(known)}"
-            self.error("unknown-function", f"there is no function `{name}`", node.func, help_text)
+            self._unknown(node, name, arguments, known)
             return ex.HOLE
         if not self._arity(node, name) or not self._keywords(node, name):
             return ex.HOLE
         return ex.Call(name, arguments, keywords, self.span(node))
+
+    def _unknown(
+        self, node: ast.Call, name: str, arguments: tuple[ex.Node, ...], known: tuple[str, ...]
+    ) -> None:
+        """Report a function that there is not; of the state, none would do."""
+        if any("S" in ex.names(a) for a in arguments):
+            message = beyond.nonlinear(name)
+            self.error("nonlinear-state", message, node, *beyond.LINEAR)
+            return
+        help_text = beyond.FUNCTIONS.get(name) or suggest(name, known)
+        help_text = help_text or f"the functions are {listing(known)}"
+        self.error("unknown-function", f"there is no function `{name}`", node.func, help_text)
 
     def _arity(self, node: ast.Call, name: str) -> bool:
         expected = 2 if name in ex.PAIRWISE else ex.REDUCTIONS.get(name, 1)
         if len(node.args) == expected:
             return True
         count = f"{expected} argument{'s' * (expected != 1)}"
-        form = f"{name}({', '.join('xy'[:expected])})"
+        form = f"{name}({', '.join('V' if name in ex.UNITS else 'xy'[:expected])})"
         self.error("formula-arguments", f"`{name}` takes {count}", node, f"write {form}")
         return False
 

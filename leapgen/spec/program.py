@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leapgen.diagnostics import Report, Span
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
 from leapgen.spec.model import Decay, Definition, Formula, Input, Output, SubStep
 from leapgen.spec.names import why_not
@@ -19,7 +20,7 @@ from leapgen.tensors import Axis, Per
 # Errors that cannot hide a use of an input. Beside any other, unused inputs are no news.
 _HARMLESS = {
     *("axis-mismatch", "bad-value", "choices-overlap", "decay-axis", "decay-grows", "decay-kind"),
-    *("format-option", "head-ratio", "matrix-shape", "nonlinear-state", "out-of-range"),
+    *("format-option", "head-ratio", "matrix-shape", "out-of-range"),
     *("reserved-name", "unknown-format"),
 }
 
@@ -97,14 +98,15 @@ class _Builder:
         for name, entry in entries.items():
             self._check_name(name, entry.key, "a definition")
             pending.remove(name)
-            later = frozenset(pending) - set(self.scope.types) | {name} - set(self.scope.types)
-            self.scope = Scope(self.scope.types, later, self.scope.dropped)
+            known = self.scope.types
+            self.scope = Scope(known, frozenset(pending) - set(known), self.scope.dropped)
             self._define(name, entry)
         self.scope = Scope(self.scope.types, frozenset(), self.scope.dropped)
 
     def _define(self, name: str, entry: Entry) -> None:
         formula = self._formula(entry.value)
-        found = infer(formula.node, self.scope, self.report) if formula else None
+        carried = formula is not None and self._carried(name, formula.node)
+        found = infer(formula.node, self.scope, self.report) if formula and not carried else None
         self.scope = _extended(self.scope, name, found)
         if formula is None or formula.node == ex.Name(name):  # `q: q` is the input as it arrives
             return
@@ -113,6 +115,17 @@ class _Builder:
         (self.varying.add if varies else self.varying.discard)(name)
         self.places[name] = entry.key
         self.definitions.append(Definition(name, formula))
+
+    def _carried(self, name: str, node: ex.Node) -> bool:
+        """Report a definition that is made of its own value of the token before."""
+        if name in self.scope.types:
+            return False
+        own = [n for n in ex.walk(node) if isinstance(n, ex.Name) and n.id == name]
+        for use in own[:1]:
+            message = f"`{name}` is made of its own value of the token before: a second state"
+            meant = f"if `{name}` was meant to be an input, it is missing from `inputs`"
+            self.report.error("second-state", message, use.span, help=(*beyond.CARRIED, meant))
+        return bool(own)
 
     def _varies(self, node: ex.Node) -> bool:
         return any(name in self.varying for name in ex.names(node))
@@ -149,7 +162,8 @@ class _Builder:
         if formula is None:
             return None, None
         self._use(formula)
-        found = infer(formula.node, self.scope, self.report)
+        scope = replace(self.scope, output=name in ("query", "add", "result"))
+        found = infer(formula.node, scope, self.report)
         if found is not None and found.axis not in axes:
             wanted = " or ".join(AXIS_WORDS[a] for a in axes)
             message = f"`{name}` must be {wanted}, but this is {AXIS_WORDS[found.axis]}"
@@ -238,10 +252,22 @@ class _Builder:
             return None
         query, _ = self._coefficient(tree, "query", (Axis.KEY,))
         add, _ = self._coefficient(tree, "add", (Axis.VALUE,))
+        result = self._result(tree)
         if query is None:
             return None
         of, dtype = _text(tree, "of") or "updated", _text(tree, "dtype") or "bf16"
-        return Output(query, of, add, dtype, tree.span)
+        return Output(query, of, add, dtype, tree.span, result)
+
+    def _result(self, tree: Table) -> Formula | None:
+        """The formula of the output, which alone may name what the query reads."""
+        scope, self.scope = self.scope, _extended(self.scope, ex.READ, Type(Axis.VALUE, Per.VALUE))
+        result, _ = self._coefficient(tree, "result", (Axis.VALUE,))
+        self.scope = scope
+        if result is not None and ex.READ not in ex.names(result.node):
+            message = f"`result` does not use `{ex.READ}`, so the state is read for nothing"
+            help_text = f"`{ex.READ}` is what the query reads: write it like {ex.READ} * silu(z)"
+            self.report.error("result-without-read", message, result.span, help=help_text)
+        return result
 
     def unused(self) -> None:
         """Report definitions and inputs that nothing uses; both are slips of the pen."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from leapgen.diagnostics import Report, listing, suggest
+from leapgen.spec import beyond
 from leapgen.spec import expression as ex
 from leapgen.tensors import Axis, Per
 
@@ -30,11 +31,13 @@ class Scope:
 
     later   names that are defined further down
     dropped names that the picked alternatives do without, with the reason
+    output  the formula is of the output, not of the update
     """
 
     types: Mapping[str, Type | None]
     later: frozenset[str] = frozenset()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    output: bool = False
 
 
 def join(left: Per, right: Per) -> Per:
@@ -56,23 +59,40 @@ def resolve(name: ex.Name, scope: Scope, report: Report) -> Type | None:
     if name.id in ex.DIMENSIONS:
         return CONSTANT
     if name.id in scope.later:
-        message = f"`{name.id}` has no value yet: it is defined here or further down"
+        message = f"`{name.id}` has no value yet: it is defined further down"
         help_text = "a name means the latest earlier definition or input: move the other one up"
         report.error("used-before-definition", message, name.span, help=help_text)
     elif name.id in scope.dropped:
         message = f"`{name.id}` is used, but {scope.dropped[name.id]}"
         help_text = "replace what uses it in the same alternative, or do not drop it"
         report.error("unknown-symbol", message, name.span, help=help_text)
+    elif name.id == ex.READ:
+        message = f"`{name.id}`, what the query reads, has a meaning only in the output's `result`"
+        help_text = "write it there: result: o * silu(z)"
+        report.error("unknown-symbol", message, name.span, help=help_text)
     elif name.id in ("H", "HV"):
         message = f"`{name.id}` cannot stand in a formula"
         help_text = "formulas describe one head; pass what depends on the head as an input"
         report.error("unknown-symbol", message, name.span, help=help_text)
+    elif beyond.is_earlier(name.id):
+        message = f"`{name.id}` is neither an input nor a definition"
+        report.error("second-state", message, name.span, help=beyond.CARRIED)
     else:
         known = (*scope.types, *ex.DIMENSIONS)
         help_text = suggest(name.id, known) or f"known here: {listing(known)}"
         message = f"`{name.id}` is neither an input nor a definition"
         report.error("unknown-symbol", message, name.span, help=help_text)
     return None
+
+
+def check_unit(call: ex.Call, report: Report) -> bool:
+    """unit(V) has the name of its axis as its argument."""
+    good = call.arguments == (ex.Name("V"),)
+    if not good:
+        help_text = "unit(V) is 1 in the last value channel and 0 in the others"
+        message = "the argument of `unit` must be V"
+        report.error("formula-arguments", message, call.span, help=help_text)
+    return good
 
 
 def check_eps(call: ex.Call, report: Report) -> None:
@@ -112,6 +132,11 @@ class _Elements:
                 return self._binary(node)
 
     def _state(self, node: ex.Name) -> None:
+        if self.scope.output:
+            message = "the output depends on the state in another way than one read `S^T query`"
+            help_text = "`query` and `add` are made of inputs; of the state there is this one read"
+            self.report.error("state-in-output", message, node.span, help=help_text)
+            return
         message = "the state `S` stands in a coefficient, so the update is not linear in it"
         help_text = "a sub-step reads the state by its `read` vector, and nothing else does"
         self.report.error("state-in-coefficient", message, node.span, help=help_text)
@@ -122,6 +147,8 @@ class _Elements:
         self.report.error("matrix-syntax", message, node.span, help=help_text)
 
     def _call(self, node: ex.Call) -> Type | None:
+        if node.function in ex.UNITS:
+            return Type(Axis.VALUE, Per.KEY) if check_unit(node, self.report) else None
         found = [self.type(a) for a in node.arguments]
         types = [t for t in found if t is not None]
         if node.function in ex.NATIVE_FUNCTIONS:

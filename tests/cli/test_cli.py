@@ -42,7 +42,7 @@ def test_version_names_the_pin() -> None:
         ["explain"],
         ["list", "colours"],
         ["build", "gdn", "--pick", "gate"],
-        ["verify", "gdn", "--tokens", "0"],
+        ["verify", "gdn", "--tokens", "511"],  # the drift check compares twice
     ],
 )
 def test_usage_errors(words: list[str]) -> None:
@@ -50,6 +50,28 @@ def test_usage_errors(words: list[str]) -> None:
     assert result.exit_code == Exit.USAGE
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
+
+
+def test_the_table_of_costs_has_every_spec() -> None:
+    result = leapgen("list", "--table")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    specs = sorted(p.stem for p in (ROOT / "specs").glob("*.yaml"))
+    assert [line.split()[0] for line in lines[1 : 1 + len(specs)]] == specs
+    rows = {row["spec"]: row for row in json.loads(leapgen("list", "--table", "--json").stdout)}
+    # 64 heads' payload, scales and compensators, 16 keys and corrections, a decay, two cursors.
+    lightning = rows["lightning"]
+    assert lightning["record_bytes"] == 2 * (128 + 128)
+    head = 128 * 128 + 4 * (128 + 128) + 2 * 4 * (128 + 128) + 16 * 2 * (128 + 128)
+    assert lightning["slot_bytes"] == 64 * (head + 3 * 4)
+    assert lightning["fp32_bytes"] == 64 * 128 * 128 * 4
+    floor = 64 * lightning["token_bytes"] / 4.4e12 * 1e6
+    assert abs(lightning["floor_us"] - floor) < 0.01 * floor
+    assert rows["gdn"]["record_bytes"] == 4 + 2 * 128 + 2 * 128 / 2  # a key head, two value heads
+
+
+def test_a_table_takes_no_topic() -> None:
+    assert leapgen("list", "specs", "--table").exit_code == Exit.USAGE
 
 
 def test_list_prints_every_topic() -> None:

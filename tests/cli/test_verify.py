@@ -11,15 +11,17 @@ import pytest
 import sympy
 from typer.testing import CliRunner
 
-from leapgen import pipeline
+from leapgen import paths, pipeline
 from leapgen.algebra.symbols import exp2
 from leapgen.algebra.window import Window
 from leapgen.cli import Exit, app
-from leapgen.report import subjects
+from leapgen.report import subjects, verify
 from leapgen.report.subjects import subject
 from leapgen.report.verify import operate
 
 SHAPE = (16, 24, 2, 4)
+SHAPES_OF_ALL = ((16, 24),)
+OTHERS = sorted({p.stem for p in paths.shipped_specs()} - {"gdn", "kda"})
 
 
 @pytest.mark.parametrize("name", ["gdn", "kda"])
@@ -35,6 +37,35 @@ def test_shipped_specs_pass_on_cpu(name: str) -> None:
         for check in section["checks"]:
             inside = check["measured"] <= check["bound"]
             assert check["measured"] >= check["bound"] if check["least"] else inside
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_recurrence_passes_on_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One geometry, and few operations; `leapgen verify` has more."""
+    monkeypatch.setattr(verify, "GEOMETRIES", SHAPES_OF_ALL)
+    words = ["verify", name, "--arch", "cpu", "--json", "--tokens", "512", "--rounds", "25"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stdout
+    (report,) = json.loads(result.stdout)
+    assert report["ok"]
+    assert "windows that closed, of a head" in str(report["sections"])
+
+
+PICKED = (
+    ("linear_attention", "normaliser=column"),
+    ("mamba2", "gate=silu"),
+    ("hgrn2", "lower=bounded"),
+    ("deltaproduct", "products=three"),
+    ("gated_deltaproduct", "products=three"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "pick"), [*((n, "") for n in OTHERS), *PICKED])
+def test_every_recurrence_is_under_its_bounds(name: str, pick: str) -> None:
+    words = ["verify", name, "--arch", "cpu", *(("--pick", pick) if pick else ())]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stdout
 
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

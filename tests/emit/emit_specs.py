@@ -58,6 +58,32 @@ recurrence:
     - {key: k, value: v}
   output: {query: q}
 """,
+    "a constant decay of every channel": """
+  slope: {per: value, axes: K, dtype: fp32, constant: true}
+let: {g: -softplus(slope)}
+recurrence:
+  native: diag(exp(g)) @ S + k @ (v - S.T @ k).T
+  decay: {kind: constant, log: g}
+  substeps: [{key: k, read: k, value: v}]
+  output: {query: q}
+""",
+    "a key that tells the decay": """
+  f: {per: key, axes: K, dtype: bf16}
+let: {w: sigmoid(-f) * 0.5, g: log(1 - w)}
+recurrence:
+  native: diag(1 - w) @ S + w @ v.T
+  decay: {kind: vector, log: g}
+  substeps: [{key: w, value: v}]
+  output: {query: q + k, add: sigmoid(v) * v}
+""",
+    "a gate and sums of what is read": """
+  z: {per: value, axes: V, dtype: bf16}
+let: {v: "v * (1 - unit(V)) + unit(V)", z: silu(z)}
+recurrence:
+  native: S + max(k, 0) @ v.T
+  substeps: [{key: "max(k, 0)", value: v}]
+  output: {query: "max(q, 0)", result: "o * z / (max(dot(o, unit(V)), 0) + dot(o, o) / V + 1)"}
+""",
     "two decaying sub-steps": """
   a: {per: value, axes: K, dtype: bf16}
   g: {per: value, dtype: fp32}

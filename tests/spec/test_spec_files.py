@@ -88,7 +88,7 @@ def test_reader_agrees_with_yaml(path: Path) -> None:
 
 
 def test_shipped_specs() -> None:
-    assert [p.stem for p in SHIPPED][:2] == ["gdn", "kda"]
+    assert {"gdn", "kda"} < {p.stem for p in SHIPPED}
     for path in SHIPPED:
         assert load(path).name == path.stem
 
