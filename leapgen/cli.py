@@ -20,6 +20,7 @@ import typer
 
 from leapgen.bench.options import bench
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
+from leapgen.study.options import drift
 from leapgen.tune.options import tune
 
 app = typer.Typer(
@@ -231,6 +232,7 @@ def verify(
 
 app.command(name="tune")(reported(judged(tune)))
 app.command(name="bench")(reported(judged(bench)))
+app.command(name="drift")(reported(judged(drift)))
 
 
 @app.command(name="list")
