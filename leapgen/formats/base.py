@@ -153,6 +153,10 @@ class Format(ABC):
                 found.append(Part(name, ("R", dim), self.factors, "compensator", doc))
         return tuple(found)
 
+    def packed(self) -> dict[str, tuple[int, bool]]:
+        """Codes that are packed in planes, by their buffer's name: (bits, whether signed)."""
+        return {}
+
     def no_factors(self, *size: int) -> npt.NDArray[Any]:
         """Compensators that were never fitted, as stored: zeros of a size [..., R, V]."""
         factors = {**elements.STORAGE, "int8": np.int8}

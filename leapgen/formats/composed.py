@@ -137,6 +137,13 @@ class Composed(Format):
             parts.append(Part(f"{name}{plane}", (f"K*V/{8 // width}",), "uint8", name, words))
         return tuple(parts)
 
+    def packed(self) -> dict[str, tuple[int, bool]]:
+        """Codes that are packed in planes, by their buffer's name: (bits, whether signed)."""
+        found = {"payload": (self.bits, isinstance(self.grid, Symmetric))}
+        if self.choices.feedback != "none":
+            found["residual"] = (RESIDUAL_BITS, True)
+        return {name: code for name, code in found.items() if code[0] in packing.PACKED}
+
     def noise(self) -> float:
         """Largest rounding error of one element over the largest magnitude of its scale group.
 
@@ -213,12 +220,15 @@ class Composed(Format):
         """Quantize a state [..., K, V]; see Format.store. Magnitudes are clamped, NaN is zero."""
         kept = np.where(np.isnan(state), np.float32(0), np.clip(state, -LARGEST, LARGEST))
         kept = kept.astype(np.float32, copy=False)
-        R, factor = comp_u.shape[-2], self.factor
-        if R == 0 or factor is None:
-            empty = np.zeros((*state.shape[:-2], 0, state.shape[-2]), np.float16)
+        lead, R, factor = state.shape[:-2], comp_u.shape[-2], self.factor
+        if factor is None:
+            empty = self.no_factors(*lead, 0, state.shape[-2])
             return Stored(self.encode(kept, draws), empty, comp_u)
-        (key, u), scales = factor.fit(kept, comp_u)
-        residual = kept - factor.product(key, u, scales)
+        if R == 0:
+            (key, u), scales = factor.none(lead, *state.shape[-2:])
+        else:
+            (key, u), scales = factor.fit(kept, comp_u)
+        residual = kept - factor.product(key, u, scales) if R else kept
         return Stored(self.encode(residual, draws), key, u, scales)
 
     def restore(self, stored: Stored) -> F32:

@@ -43,6 +43,14 @@ class Factor:
         )
         return (*factors, *scales)
 
+    def none(
+        self, lead: tuple[int, ...], K: int, V: int
+    ) -> tuple[tuple[Stored, Stored], dict[str, Stored]]:
+        """No factors of states [lead, K, V], as `fit` returns them."""
+        dtype = {**elements.STORAGE, "int8": np.int8}[self.name]
+        scales = {n: np.zeros((*lead, 0), np.float32) for n, *_ in self.tiles()[2:]}
+        return (np.zeros((*lead, 0, K), dtype), np.zeros((*lead, 0, V), dtype)), scales
+
     def fit(self, state: F32, start: Stored) -> tuple[tuple[Stored, Stored], dict[str, Stored]]:
         """Factors of a state [..., K, V] as stored, ([..., R, K], [..., R, V]), and their scales.
 

@@ -100,7 +100,7 @@ class Wide(Grid):
         if self.dtype == "bf16":
             return elements.encode("bf16", _cut(kept, 16, draws))
         step = np.float32(2.0**-24)
-        low = np.floor(np.abs(kept) / step + draws) * step
+        low = _whole((np.abs(kept) / step).astype(np.float32), draws) * step
         small = np.abs(kept) < 2.0**-14
         high = _cut(kept, 13, draws)
         return elements.encode("fp16", np.where(small, np.copysign(low, kept), high))
@@ -108,6 +108,15 @@ class Wide(Grid):
     def decode(self, codes: Codes) -> F32:
         """The numbers as FP32."""
         return elements.decode(self.dtype, codes)
+
+
+def _whole(x: F32, draws: F32 | None) -> F32:
+    """x to nearest even, or up where a draw is below its fraction. Not floor(x + draw): that sum
+    rounds to the next integer by itself when the draw is near one."""
+    low = np.rint(x) if draws is None else np.floor(x)
+    up = np.float32(0) if draws is None else (draws < x - low).astype(np.float32)
+    out: F32 = low + up
+    return out
 
 
 def _cut(x: F32, low: int, draws: F32) -> F32:
@@ -152,7 +161,8 @@ class Minifloat(Grid):
         power = np.maximum(field, 1) - self.bias - self.mantissa
         value = whole * 2.0**power * np.where(code >> (self.bits - 1), -1.0, 1.0)
         value[(magnitude == self.nan) & (self.nan > 0)] = np.nan
-        return value.astype(np.float32)
+        out: F32 = value.astype(np.float32)
+        return out
 
     def encode(self, x: F32, draws: F32 | None = None) -> Codes:
         """Exponent and mantissa of each number, in steps of its binade."""
@@ -161,7 +171,7 @@ class Minifloat(Grid):
         size = np.minimum(np.abs(x), np.float32(self.top))
         field = np.maximum(size, np.float32(2.0**least)).view(np.int32) >> 23
         steps = size * ((254 + self.mantissa - field) << 23).astype(np.int32).view(np.float32)
-        whole = np.rint(steps) if draws is None else np.floor(steps + draws)
+        whole = _whole(steps, draws)
         with np.errstate(invalid="ignore"):
             code = ((field - (127 + least)) << self.mantissa) + whole.astype(np.int32)
         code = np.minimum(code, self.largest) | (np.signbit(x).astype(np.int32) << (self.bits - 1))
@@ -188,9 +198,8 @@ class Symmetric(Grid):
         return 0.5 / self.top
 
     def encode(self, x: F32, draws: F32 | None = None) -> Codes:
-        """Rounded integers; floor(x + draw) where that is stochastic."""
-        whole = np.rint(x) if draws is None else np.floor(x + draws)
-        whole = np.clip(whole, -self.top, self.top)
+        """Rounded integers."""
+        whole = np.clip(_whole(x, draws), -self.top, self.top)
         return np.where(np.isnan(whole), 0, whole).astype(np.int8)
 
     def decode(self, codes: Codes) -> F32:

@@ -103,7 +103,8 @@ class Scale:
         else:
             count = np.array(groups.shape[axis])
         mean = (unit * unit).sum(axis=axis, dtype=np.float32) / count.astype(np.float32)
-        return (np.sqrt(mean) * size).astype(np.float32)
+        rms: F32 = (np.sqrt(mean) * size).astype(np.float32)
+        return rms
 
     def spread(self, scale: F32, K: int, V: int) -> F32:
         """One factor a group, as an array that broadcasts to [..., K, V]."""
@@ -175,8 +176,8 @@ class Scale:
         (tensor,), _ = self._fp32(largest / np.float32(block.top), grid)
         tensor = np.where(largest >= np.float32(LEAST_HEAD), tensor, np.float32(0))
         live = (tensor > 0)[..., None, None]
-        scale = size / np.float32(grid.top) / np.where(live, tensor[..., None, None], 1)
-        scale = np.clip(scale, LEAST_E4M3, block.top).astype(np.float32)
+        exact = size / np.float32(grid.top) / np.where(live, tensor[..., None, None], 1)
+        scale: F32 = np.clip(exact, LEAST_E4M3, block.top).astype(np.float32)
         code = block.encode(scale)
         if self.rounding == "up":
             code = (code + (block.decode(code) < scale)).astype(np.uint8)
@@ -195,18 +196,18 @@ def e8m0(size: F32, grid: Grid, rounding: str) -> npt.NDArray[np.uint8]:
             below the next power of two counts as that
     rceil   the least power of two that keeps size / top within the grid
     """
-    size = np.ascontiguousarray(size, np.float32)
     if rounding == "rceil":
         size = (size / np.float32(grid.top)).astype(np.float32)
-    bits = size.view(np.uint32)
     if rounding == "even":
         mantissa = getattr(grid, "mantissa", grid.bits - 2)
-        bits = bits + np.uint32(1 << (22 - mantissa))
-    exponent = (bits >> np.uint32(23)).astype(np.int32) - E8M0_BIAS
+        half = np.uint32(1 << (22 - mantissa))
+        size = (np.ascontiguousarray(size, np.float32).view(np.uint32) + half).view(np.float32)
+    fraction, exponent = np.frexp(size)  # size = fraction * 2^exponent, fraction in [0.5, 1)
+    power = exponent - 1
     if rounding in ("ceil", "rceil"):
-        exponent = exponent + ((bits & np.uint32(0x7FFFFF)) > 0)
-    power = exponent - (0 if rounding == "rceil" else grid.binade)
-    return np.clip(power + E8M0_BIAS, 0, 254).astype(np.uint8)
+        power = power + (fraction > 0.5)
+    power = power - (0 if rounding == "rceil" else grid.binade)
+    return np.where(size > 0, np.clip(power + E8M0_BIAS, 0, 254), 0).astype(np.uint8)
 
 
 def from_e8m0(code: npt.NDArray[Any]) -> F32:

@@ -109,19 +109,6 @@ class Rotation(Transform):
         return _turned(x, rotation(_run(x.shape[-2])).T)
 
 
-class SmoothRotation(PowerSmoothing):
-    """PowerSmoothing, then Rotation: what is rotated has rows of nearly one size."""
-
-    def forward(self, residual: F32) -> tuple[F32, Parts]:
-        """H (R / c)."""
-        smooth, parts = super().forward(residual)
-        return _turned(smooth, rotation(_run(residual.shape[-2]))), parts
-
-    def inverse(self, x: F32, parts: Parts) -> F32:
-        """c (H^T x)."""
-        return super().inverse(_turned(x, rotation(_run(x.shape[-2])).T), parts)
-
-
 def _run(K: int) -> int:
     return K & -K
 
@@ -143,7 +130,8 @@ def rotation(n: int) -> F32:
     matrix = np.ones((1, 1))
     while len(matrix) < n:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return (matrix * sign / np.sqrt(n)).astype(np.float32)
+    out: F32 = (matrix * sign / np.sqrt(n)).astype(np.float32)
+    return out
 
 
 TRANSFORMS: dict[str, Transform] = {
@@ -153,7 +141,6 @@ TRANSFORMS: dict[str, Transform] = {
         MeanSmoothing("mean_abs_sqrt", smooths=True),
         PowerSmoothing("rms_power", smooths=True),
         Rotation("rotation"),
-        SmoothRotation("rms_power_rotation", smooths=True),
     )
 }
 """Every transform, by the word that specs use."""
