@@ -145,26 +145,20 @@ class Composed(Format):
         return {name: code for name, code in found.items() if code[0] in packing.PACKED}
 
     def noise(self) -> float:
-        """Largest rounding error of one element over the largest magnitude of its scale group.
+        """Largest rounding error of one element over the largest magnitude of its scale group, as
+        the transform leaves it.
 
-        Includes what a scale's own rounding adds. Floor-rounded E8M0 and nearest E4M3 scales let
-        the largest magnitudes saturate, which is then the error.
+        Levels of numbers of unit RMS have no such bound below one: all of it may be in one number.
         """
-        grid, scale = self.grid, self.scale
-        twice = 2.0 if self.stochastic else 1.0
-        if grid.scaled_by_rms:  # one number may hold all of a group's RMS
+        if self.grid.scaled_by_rms:
             return 1.0
-        stretch = {("e4m3", "up"): 1.125, ("e8m0", "ceil"): 2.0, ("e8m0", "rceil"): 2.0}
-        wider = stretch.get((scale.kind, scale.rounding), 1.0 + 2.0**-7)
-        cut = {
-            ("e4m3", "nearest"): 1 - 1 / 1.0625,
-            ("e8m0", "floor"): 1 - grid.top / 2.0 ** (grid.binade + 1),
-            ("e8m0", "even"): 1 - grid.top / 2.0 ** (grid.binade + 1),
-        }
-        clipped = cut.get((scale.kind, scale.rounding), 0.0)
-        if self.choices.feedback != "none":
-            return grid.gap * 0.5 / 7
-        return max(twice * grid.gap * (wider if scale.per != "none" else 1.0), clipped)
+        if self.choices.feedback != "none":  # half a code of half a code
+            return self.grid.gap * Symmetric("residual", RESIDUAL_BITS, "int8").gap
+        steps = self.grid.gap * (2.0 if self.stochastic else 1.0)
+        if self.scale.per == "none":
+            return steps
+        wider, clipped = self.scale.slack(self.grid)
+        return max(steps * wider, clipped)
 
     # ---- codes
 

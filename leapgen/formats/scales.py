@@ -68,6 +68,22 @@ class Scale:
             return (block,)
         return (block, ("tensor_scale", (), "fp32", "what block scales are relative to"))
 
+    def slack(self, grid: Grid) -> tuple[float, float]:
+        """(how many times too wide a scale may be by its own rounding, which part of a largest
+        magnitude it may clip)."""
+        binade = 2.0 ** (grid.binade + 1) / grid.top  # size / top just below the next power of two
+        step = 2.0**-4 if self.kind == "e4m3" else 2.0**-8  # half of one of the scale's own
+        match self.kind, self.rounding:
+            case "e8m0", "floor" | "even":
+                return 2.0 / binade, 1 - 1 / binade
+            case "e8m0", _:
+                return 2.0 if self.rounding == "rceil" else 4.0 / binade, 0.0
+            case "e4m3" | "bf16", "up":
+                return 1 + 2 * step, 0.0
+            case "e4m3" | "bf16", _:
+                return 1 + step, 1 - 1 / (1 + step)
+        return 1.0 + 2.0**-20, 0.0
+
     # ---- groups
 
     def _grouped(self, x: F32) -> tuple[F32, int]:

@@ -21,7 +21,7 @@ def drift(
     seeds: Annotated[int, typer.Option(min=1, help="Streams of each spec.")] = 2,
     json_file: Annotated[
         Path | None,
-        typer.Option("--file", help="Complete this file of records, and show what is asked for."),
+        typer.Option("--file", help="Complete this file of records, and the table beside it."),
     ] = None,
     fit_levels: Annotated[
         bool, typer.Option("--fit-levels", help="Fit KVQuant's levels to these specs instead.")
@@ -30,6 +30,7 @@ def drift(
 ) -> bool:
     """Measure state and output errors of formats on the same streams of tokens, against float64."""
     from leapgen import pipeline
+    from leapgen.files import write_atomic
     from leapgen.formats.lloyd import FITTED
     from leapgen.formats.table import NAMED
     from leapgen.oracle.streams import Heads
@@ -49,6 +50,7 @@ def drift(
         command = f"leapgen drift {' '.join(s.name for s in chosen)} --tokens {tokens}"
         every = errors.merged(known, records)
         errors.write(json_file, f"{command} --seeds {seeds} --format {format}", every)
+        write_atomic(json_file.with_suffix(".txt"), f"{errors.text(every)}\n")
     if as_json:
         typer.echo(json.dumps([asdict(r) for r in records], indent=2))
     else:

@@ -13,6 +13,7 @@ from leapgen.formats import choices as rules
 from leapgen.formats.base import FormatError
 from leapgen.formats.choices import Choices
 from leapgen.formats.composed import Composed, composed
+from leapgen.formats.grids import GRIDS
 from leapgen.formats.philox import uniforms
 from leapgen.formats.presets import KERNELS, PRESETS
 from leapgen.formats.table import FORMATS, NAMED, chosen, format_named
@@ -193,6 +194,30 @@ def test_stochastic_formats_ask_for_draws_and_count_their_stores() -> None:
     assert "stores" in {p.name for p in row.parts()}
     with pytest.raises(FormatError, match="needs draws"):
         row.store(states("1"), row.no_factors(3, 0, 24))
+
+
+@pytest.mark.parametrize("name", [n for n, row in PRESETS.items() if not row.choices.outliers])
+@pytest.mark.parametrize("kind", ["1", "outlier", "mixed_scales", "1e-13", "1e9"])
+def test_codes_are_within_the_rows_noise(name: str, kind: str) -> None:
+    """Every element, against the largest magnitude of what shares its scale."""
+    row, S = PRESETS[name], states(kind)
+    draws = uniforms(np.zeros(3), np.arange(3), *S.shape[-2:]) if row.stochastic else None
+    x, _ = row.transform.forward(S)
+    codes = row.encode(S, draws)
+    left, right = row.transform.forward(row.decode(codes))[0], x
+    if row.transform.smooths:  # by the same vector
+        smooth = codes.key_scale.astype(np.float32)[..., None]
+        left, right = row.decode(codes) / smooth, S / smooth
+    if row.scale.per == "none":
+        peak = np.abs(S) + (2.0**-14 if row.bits == 16 else 2.0**-6)
+    else:
+        grid = GRIDS["int8"]  # by largest magnitudes, whatever the row's own statistic
+        peak = row.scale.spread(row.scale.statistic(right, grid), *S.shape[-2:])
+        largest = np.abs(right).max(axis=(-2, -1), keepdims=True)
+        peak = np.maximum(peak, largest * (1.0625 * 2.0**-6 / 448))  # below: subnormal
+    inside = np.abs(S) <= (row.grid.top if row.scale.per == "none" else np.inf)
+    left, right = left * inside, right * inside
+    assert (np.abs(left - right) <= row.noise() * peak * 1.001 + 1e-30).all()
 
 
 # ---- bytes, as quant.md's section 4 lists them (LeapQuant section 3.4 for 19,456 = 1.1875 x 128^2)
