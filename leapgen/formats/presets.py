@@ -77,11 +77,12 @@ ROWS: tuple[tuple[str, Choices, str], ...] = (
     ("leapquant-int6", _leapquant(6, 4), "LeapQuant at 6 bits, rank-4 FP16 compensators"),
     ("leapquant-int4", _leapquant(4, 8), "LeapQuant at 4 bits, rank-8 FP16 compensators"),
     # Ours, each at no more bytes than the paper's of its row (leap5 and leap4: that of INT4), by
-    # measurement (128 x 128, 4,096 tokens, two specs, two seeds; state and output error below the
-    # paper's row, in times). At 8 bits smoothing 3.1 and 2.7, rotation 2.4 and 3.6; at 6 bits 3.1
-    # and 2.8, 2.4 and 3.8; at 5 bits 11.9 and 9.1, with rotation 9.3 and 12.6, which scales to
-    # nearest make 12.2 and 16.6 (at 8 bits clipped maxima would cost more than finer steps gain).
-    # Levels of 4 bits gain 8.4 and 10.4 at rank 16; at rank 8, 3.1 and 3.8 in a fifth fewer bytes.
+    # measurement (`leapgen drift SPEC... --format "leap8,leap8[transform=rotation]"` and the like).
+    # State and output error below the paper's row, in times: at 8 bits smoothing 3.1 and 2.7,
+    # rotation 2.4 and 3.6; at 6 bits 3.1 and 2.8, 2.4 and 3.8; at 5 bits 11.9 and 9.1, with
+    # rotation 9.3 and 12.6, which scales to nearest make 12.2 and 16.6 (at 8 bits clipped maxima
+    # cost more than finer steps gain). Levels of 4 bits gain 8.4 and 10.4 at rank 16; at rank 8,
+    # 3.1 and 3.8 in a fifth fewer bytes.
     (
         "leap8",
         Choices("window", "int8", "keys32-e4m3-up", "rms_power", 8, "int8"),

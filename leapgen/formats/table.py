@@ -123,6 +123,25 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     return composed(f"{name}[{words}]", f"{name} with {words}", target)
 
 
+def format_spelled(text: str) -> Format:
+    """A named format, or one with choices replaced: `leap8[transform=rotation,compensators=4]`.
+
+    Errors: FormatError for what is unknown, or does not go together.
+    """
+    name, _, rest = text.removesuffix("]").partition("[")
+    changed: dict[str, Any] = {}
+    for item in rest.split(",") if rest else ():
+        choice, _, word = item.partition("=")
+        if not word:
+            raise FormatError(f"{text}: write choice=word, found {item!r}")
+        if choice not in (*REPLACED, "smoothing", "compensators"):
+            raise FormatError(f"{text}: unknown choice {choice!r}; known: {', '.join(REPLACED)}")
+        if choice == "compensators" and not word.isdigit():
+            raise FormatError(f"{text}: compensators must be a number, found {word!r}")
+        changed[choice] = int(word) if choice == "compensators" else word
+    return chosen(name, changed)
+
+
 def refusals(name: str, changed: Mapping[str, Any]) -> tuple[Refusal, ...]:
     """Why `chosen` would refuse, one a choice; empty when it would not."""
     given = {choice: word for choice, word in changed.items() if word is not None}

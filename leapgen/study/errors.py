@@ -20,7 +20,7 @@ import numpy as np
 from leapgen.diagnostics import LeapgenError
 from leapgen.files import write_atomic
 from leapgen.formats.base import Format
-from leapgen.formats.table import NAMED, format_named
+from leapgen.formats.table import NAMED, format_spelled
 from leapgen.oracle.drift import Method, drift
 from leapgen.oracle.streams import Heads
 from leapgen.report.progress import Step
@@ -83,7 +83,7 @@ def measure(
     found = {record.key: record for record in known}
     wanted = []
     for spec in specs:
-        methods = [method_of(spec, format_named(name)) for name in formats]
+        methods = [method_of(spec, format_spelled(name)) for name in formats]
         for seed in seeds:
             keys = [(spec.name, seed, tokens, m.name, made_of(m)) for m in methods]
             missing = tuple(m for m, key in zip(methods, keys, strict=True) if key not in found)
@@ -163,12 +163,12 @@ def text(records: tuple[Record, ...]) -> str:
 
 def merged(known: tuple[Record, ...], found: tuple[Record, ...]) -> tuple[Record, ...]:
     """All records, those found in place of known ones of the same spec, seed and format; as many
-    tokens as were found. In the order of the table of formats."""
+    tokens as were found. In the order of the table of formats, others behind."""
     order = {name: i for i, name in enumerate(NAMED)}
     tokens = found[0].tokens
     kept = {(r.spec, r.seed, r.format): r for r in (*known, *found) if r.tokens == tokens}
-    there = [r for r in kept.values() if r.format in order]
-    return tuple(sorted(there, key=lambda r: (r.spec, r.seed, order[r.format])))
+    place = {r.format: order.get(r.format, len(order)) for r in kept.values()}
+    return tuple(sorted(kept.values(), key=lambda r: (r.spec, r.seed, place[r.format])))
 
 
 def read(path: Path) -> tuple[Record, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,10 @@ def drift(
         list[str], typer.Argument(help="Spec files, or names of shipped specs.", metavar="SPEC...")
     ],
     format: Annotated[
-        str, typer.Option("--format", help="Formats, separated by commas, or `all`.")
+        str,
+        typer.Option(
+            "--format", help="Formats, separated by commas, or `all`; `leap8[scale=value]` too."
+        ),
     ] = "all",
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of a stream.")] = 4096,
     seeds: Annotated[int, typer.Option(min=1, help="Streams of each spec.")] = 2,
@@ -42,7 +46,9 @@ def drift(
         levels.write(chosen, Heads(errors.HEADS, errors.HEADS, chosen[0].K, chosen[0].V), FITTED)
         typer.echo(f"{FITTED.name} written")
         return True
-    names = tuple(NAMED) if format == "all" else tuple(format.split(","))
+    names = (
+        tuple(NAMED) if format == "all" else tuple(re.findall(r"[^,\[]+(?:\[[^\]]*\])?", format))
+    )
     known = errors.read(json_file) if json_file else ()
     with steps("drift") as step:
         records = errors.measure(chosen, range(seeds), names, tokens, known, step)

@@ -16,7 +16,7 @@ from leapgen.formats.composed import Composed, composed
 from leapgen.formats.grids import GRIDS
 from leapgen.formats.philox import uniforms
 from leapgen.formats.presets import KERNELS, PRESETS
-from leapgen.formats.table import FORMATS, NAMED, chosen, format_named
+from leapgen.formats.table import FORMATS, NAMED, chosen, format_named, format_spelled
 from leapgen.schedule.buffers import Shape, state_bytes
 
 SPACE = {
@@ -189,6 +189,20 @@ def test_a_specs_choices_make_a_composition_or_the_row_itself() -> None:
         chosen("int8-window", {"compensators": 2})
 
 
+def test_a_spelled_format_is_the_one_that_a_spec_would_make() -> None:
+    assert format_spelled("leap8") is NAMED["leap8"]
+    row = format_spelled("leap8[transform=rotation,compensators=4]")
+    assert row == chosen("leap8", {"transform": "rotation", "compensators": 4})
+    for text, message in (
+        ("leap8[transform]", "write choice=word"),
+        ("leap8[cadence=step]", "unknown choice 'cadence'"),
+        ("leap8[payload=bf16]", "range of its own"),
+        ("leap8[compensators=two]", "must be a number"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            format_spelled(text)
+
+
 def test_stochastic_formats_ask_for_draws_and_count_their_stores() -> None:
     row = format_named("int8-step-sr")
     assert "stores" in {p.name for p in row.parts()}
@@ -220,7 +234,7 @@ def test_codes_are_within_the_rows_noise(name: str, kind: str) -> None:
     assert (np.abs(left - right) <= row.noise() * peak * 1.001 + 1e-30).all()
 
 
-# ---- bytes, as quant.md's section 4 lists them (LeapQuant section 3.4 for 19,456 = 1.1875 x 128^2)
+# ---- bytes: payload, scales and factors, counted by hand; LeapQuant states 1.19 for its INT8
 
 BYTES = {
     "fp32-step": 65536,
