@@ -20,6 +20,7 @@ import typer
 
 from leapgen.bench.options import bench
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
+from leapgen.study.options import drift
 from leapgen.tune.options import tune
 
 app = typer.Typer(
@@ -244,6 +245,7 @@ def verify(
 
 app.command(name="tune")(reported(judged(tune)))
 app.command(name="bench")(reported(judged(bench)))
+app.command(name="drift")(reported(judged(drift)))
 
 
 @app.command(name="list")
@@ -255,18 +257,23 @@ def list_(
     as_table: Annotated[
         bool, typer.Option("--table", help="What a token of each spec stores and moves.")
     ] = False,
+    as_formats: Annotated[
+        bool, typer.Option("--formats", help="What each format is made of, and its bytes.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> Exit:
     """List the specs, formats, archs and published models that leapgen knows."""
-    from leapgen.report import costs, listing
+    from leapgen.report import costs, format_bytes, listing
 
-    if as_table:
+    if as_table or as_formats:
         if what is not None:
-            raise typer.BadParameter("a table has every spec: leave WHAT out", param_hint="--table")
+            option = "--table" if as_table else "--formats"
+            raise typer.BadParameter("a table has every row: leave WHAT out", param_hint=option)
+        report = costs if as_table else format_bytes
         if as_json:
-            _print_json(costs.data())
+            _print_json(report.data())
         else:
-            typer.echo(costs.text())
+            typer.echo(report.text())
         return Exit.FINE
     if what is not None and what not in listing.TOPICS:
         raise typer.BadParameter(f"`{what}`: one of {', '.join(listing.TOPICS)}", param_hint="WHAT")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import jinja2
 
 from leapgen import paths
+from leapgen.diagnostics import LeapgenError
 from leapgen.emit import names
 from leapgen.emit.formula import Formula, Style
 from leapgen.emit.prepare import prepare
@@ -21,6 +22,7 @@ from leapgen.emit.program import Item
 from leapgen.emit.signature import Kernel, Param
 from leapgen.emit.tidy import tidy
 from leapgen.emit.view import View
+from leapgen.formats.table import FORMATS
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -45,7 +47,14 @@ def render(plan: Plan, spec: Spec, default_format: str | None = None) -> Source:
     """The module of a plan.
 
     default_format   the spec file's own format; another one becomes part of the file's name
+    Errors: LeapgenError for a format that has no templates.
     """
+    if not plan.format.has_kernels:
+        known = ", ".join(FORMATS)
+        raise LeapgenError(
+            f"format {plan.format.name} exists in the reference model only so far; "
+            f"formats with kernels: {known}"
+        )
     seen = prepare(plan, spec)
     text = render_view(seen)
     compile(text, seen.name, "exec", dont_inherit=True)  # a broken template fails here

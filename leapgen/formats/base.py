@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from leapgen.diagnostics import LeapgenError
-from leapgen.formats import compensator
+from leapgen.formats import compensator, elements
 from leapgen.tensors import DTYPES, DType
 
 F32 = npt.NDArray[np.float32]
@@ -34,23 +35,52 @@ class Codes:
     payload      [..., K, V] codes in the format's storage type (bf16 as its 16 bits, uint16)
     key_scale    [..., K] FP32 smoothing vector, or None
     value_scale  [..., V] FP32 scale per value channel, or None
+    parts        whatever else a composition stores, by the name of its buffer
     """
 
     payload: npt.NDArray[Any]
     key_scale: F32 | None
     value_scale: F32 | None
+    parts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stored:
     """A stored boundary state: state ~ decode(codes) + sum_h comp_key[h] comp_u[h]^T.
 
-    comp_key [..., R, K] and comp_u [..., R, V] hold FP16; R may be 0.
+    comp_key [..., R, K] and comp_u [..., R, V] hold the format's factor type (BF16 as its 16 bits);
+    R may be 0. `scales` are the factors' own, by the name of their buffer.
     """
 
     codes: Codes
-    comp_key: F16
-    comp_u: F16
+    comp_key: npt.NDArray[Any]
+    comp_u: npt.NDArray[Any]
+    scales: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything that is stored, by the name of its buffer; the payload is not packed."""
+        codes = self.codes
+        named = {"payload": codes.payload, "comp_key": self.comp_key, "comp_u": self.comp_u}
+        scales = {"key_scale": codes.key_scale, "value_scale": codes.value_scale}
+        named |= {name: part for name, part in scales.items() if part is not None}
+        return {**named, **codes.parts, **self.scales}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of a stored state.
+
+    tile   dims of one head's tile, as words that a Shape evaluates: "K", "K*V/2" (rounded up)
+    role   payload | scale | compensator | residual | rounding
+    doc    one line for people
+    """
+
+    name: str
+    tile: tuple[str, ...]
+    dtype: str
+    role: str
+    doc: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +119,48 @@ class Format(ABC):
     def dtype(self) -> DType:
         """Storage type of one payload element."""
         return DTYPES[self.payload]
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether templates render this format; otherwise it exists in the reference model only."""
+        return True
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether codes are rounded stochastically: a slot then counts its stores."""
+        return False
+
+    def describe(self) -> str:
+        """What the format is made of, in one line."""
+        return (
+            f"{self.payload}, {self.bits} bits, value scale {'yes' if self.value_scale else 'no'}, "
+            f"smoothing {self.key_scale or 'none'}, compensators {self.compensators} "
+            f"({self.factors or 'none'})"
+        )
+
+    def parts(self) -> tuple[Part, ...]:
+        """The tensors of a stored state, in the order of every kernel's parameters."""
+        found = [Part("payload", ("K*V",), self.payload, "payload", "codes, in private order")]
+        if self.key_scale is not None:
+            doc = "smoothing, one a key channel"
+            found.append(Part("key_scale", ("K",), "fp32", "scale", doc))
+        if self.value_scale:
+            doc = "scale, one a value channel"
+            found.append(Part("value_scale", ("V",), "fp32", "scale", doc))
+        if self.factors is not None:
+            for name, dim, side in (("comp_key", "K", "key"), ("comp_u", "V", "value")):
+                doc = f"compensators, {side} side"
+                found.append(Part(name, ("R", dim), self.factors, "compensator", doc))
+        return tuple(found)
+
+    def packed(self) -> dict[str, tuple[int, bool]]:
+        """Codes that are packed in planes, by their buffer's name: (bits, whether signed)."""
+        return {}
+
+    def no_factors(self, *size: int) -> npt.NDArray[Any]:
+        """Compensators that were never fitted, as stored: zeros of a size [..., R, V]."""
+        factors = {**elements.STORAGE, "int8": np.int8}
+        return np.zeros(size, factors[self.factors or "fp16"])
 
     def payload_bytes(self, K: int, V: int) -> int:
         """Bytes of one payload tile."""
@@ -129,8 +201,10 @@ class Format(ABC):
     def noise(self) -> float:
         """Largest rounding error of one element over the largest magnitude of its scale group."""
 
-    def store(self, state: F32, comp_u: F16) -> Stored:
+    def store(self, state: F32, comp_u: npt.NDArray[Any], draws: F32 | None = None) -> Stored:
         """Quantize a state [..., K, V]; `comp_u` [..., R, V] is the slot's present one (R as told).
+
+        draws   uniforms of the state's shape, where the format rounds stochastically
 
         The residual is taken from the factors as stored, after their rounding: taken before it, the
         factors' rounding error would enter the state a second time.

@@ -8,6 +8,8 @@ iteration and leaves steps and start open).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,6 +40,17 @@ def fit(state: F32, comp_u: F16) -> tuple[F16, F16]:
     if R == 0:
         return np.zeros((*heads, 0, K), np.float16), np.zeros((*heads, 0, V), np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
+        key, u = split(*directions(state, comp_u))
+        return key.astype(np.float16), u.astype(np.float16)
+
+
+def directions(state: F32, comp_u: npt.NDArray[Any]) -> tuple[F32, F32, F32]:
+    """(Q [..., K, R], X [..., V, R], peak [..., 1, 1]): the state is near peak Q X^T.
+
+    Q is orthonormal, or zero in columns that have nothing to fit. `comp_u` as `fit` takes it; only
+    the directions of its rows count. Errors: none; R is at least 1.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
         peak = np.abs(state).max(axis=(-2, -1), keepdims=True)
         scaled = _over(state, peak)
         start, cold = _start(comp_u)
@@ -47,7 +60,7 @@ def fit(state: F32, comp_u: F16) -> tuple[F16, F16]:
             for _ in range(COLD_ROUNDS - WARM_ROUNDS):
                 Qc, Xc = _round(scaled, _unit(Xc))
             Q, X = np.where(cold, Qc, Q), np.where(cold, Xc, X)
-        return _split(Q, X, peak)
+        return Q, X, peak
 
 
 def product(comp_key: F16, comp_u: F16) -> F32:
@@ -68,7 +81,7 @@ def pattern(R: int, V: int) -> F32:
     return signs / np.float32(np.sqrt(V))
 
 
-def _start(comp_u: F16) -> tuple[F32, npt.NDArray[np.bool_]]:
+def _start(comp_u: npt.NDArray[Any]) -> tuple[F32, npt.NDArray[np.bool_]]:
     """Unit columns [..., V, R] to start from, and whether each head starts cold [..., 1, 1]."""
     X = np.swapaxes(comp_u.astype(np.float32), -1, -2)
     empty = np.abs(X).max(axis=-2, keepdims=True) == 0
@@ -112,14 +125,19 @@ def _orthonormal(Y: F32) -> F32:
     return np.where(trace > 0, Q, np.float32(0)).astype(np.float32)
 
 
-def _split(Q: F32, X: F32, peak: F32) -> tuple[F16, F16]:
-    """Round to FP16 with the singular value shared evenly by both sides."""
+def split(
+    Q: F32, X: F32, peak: F32, least: float = FACTOR_MIN, largest: float = FACTOR_MAX
+) -> tuple[F32, F32]:
+    """Factors ([..., R, K], [..., R, V]) with the singular value shared evenly by both sides.
+
+    least, largest   a pair whose largest entries are not within these is zero on both sides
+    """
     length = np.sqrt((X * X).sum(axis=-2, keepdims=True))
     share = np.sqrt(length) * np.sqrt(peak)
     key = Q * share
     u = _over(X, length) * share
     top_key, top_u = (np.abs(f).max(axis=-2, keepdims=True) for f in (key, u))
-    fits = (np.maximum(top_key, top_u) <= FACTOR_MAX) & (np.minimum(top_key, top_u) >= FACTOR_MIN)
-    rounded = (np.where(fits, f, np.float32(0)).astype(np.float16) for f in (key, u))
-    comp_key, comp_u = (np.ascontiguousarray(np.swapaxes(f, -1, -2)) for f in rounded)
+    fits = (np.maximum(top_key, top_u) <= largest) & (np.minimum(top_key, top_u) >= least)
+    kept = (np.where(fits, f, np.float32(0)) for f in (key, u))
+    comp_key, comp_u = (np.ascontiguousarray(np.swapaxes(f, -1, -2)) for f in kept)
     return comp_key, comp_u

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.formats.base import F32, Format
+from leapgen.formats.philox import uniforms
 from leapgen.oracle.evaluate import Array, definitions
 from leapgen.oracle.stepwise import Token, read, token_of
 from leapgen.oracle.streams import Heads, stream
@@ -128,21 +129,38 @@ def drift(
     size = (heads.HV, heads.K, heads.V)
     truth = Direct(size, np.float64, spec, "fp32")
     states = [Direct(size, np.float32, spec, m.records) for m in methods]
-    old = [np.zeros((heads.HV, m.compensators, heads.V), np.float16) for m in methods]
+    stores = [_Store(m, heads) for m in methods]
     meters = [_Meter(heads.HV) for _ in methods]
     for t in range(tokens):
         output, token = truth.advance(exact.at(t)), rounded.at(t)
         for i, (m, state) in enumerate(zip(methods, states, strict=True)):
             out = state.advance(token)
             if (t + 1) % m.window == 0:
-                stored = m.format.store(state.S, old[i])
-                state.S, old[i] = m.format.restore(stored), stored.comp_u
+                state.S = stores[i](state.S)
             if t >= tokens // 2:
                 meters[i].output(out, output)
                 if (t + 1) % EVERY == 0:
                     meters[i].state(state.S, truth.S)
     lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
     return Drift(spec.name, tokens, tuple(lines))
+
+
+class _Store:
+    """What a slot keeps from one store of its state to the next: factors, and a count for draws."""
+
+    def __init__(self, method: Method, heads: Heads) -> None:
+        self.format, self.count, self.heads = method.format, 0, np.arange(heads.HV)
+        self.old = self.format.no_factors(heads.HV, method.compensators, heads.V)
+
+    def __call__(self, S: F32) -> F32:
+        """The state as it comes back from storage."""
+        draws = None
+        if self.format.stochastic:
+            counts = np.full(len(self.heads), self.count)
+            draws = uniforms(counts, self.heads, S.shape[-2], S.shape[-1])
+        stored = self.format.store(S, self.old, draws)
+        self.old, self.count = stored.comp_u, self.count + 1
+        return self.format.restore(stored)
 
 
 def _tokens(spec: Spec, inputs: Mapping[str, Array], heads: Heads, dtype: Any) -> Token:

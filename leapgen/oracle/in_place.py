@@ -35,8 +35,9 @@ class StepModel(WindowModel):
         token = token_of(self.spec, scope)
         after, out, us = Stepwise(self.spec).advance(self.state(rows), token)
         chosen = np.nonzero(active.any(axis=1))[0]
-        none = np.zeros((len(chosen), self.shape.HV, 0, self.shape.V), np.float16)
-        stored = self.plan.format.store(np.asarray(after[chosen], np.float32), none)
+        none = self.plan.format.no_factors(len(chosen), self.shape.HV, 0, self.shape.V)
+        draws = self._draws(rows[chosen])
+        stored = self.plan.format.store(np.asarray(after[chosen], np.float32), none, draws)
         self.pool.store((rows[chosen],), stored)
         self.flushes += len(chosen) * self.shape.HV
         live = active[..., None]

@@ -8,15 +8,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leapgen.formats import elements
-from leapgen.formats.base import Stored
-from leapgen.schedule.buffers import Buffer, Shape
+from leapgen.formats import elements, packing
+from leapgen.formats.base import Codes, Stored
+from leapgen.schedule.buffers import STORED, Buffer, Shape
 from leapgen.schedule.plan import Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 Mask = npt.NDArray[np.bool_]
 
-STORAGE: dict[str, type[np.generic]] = {**elements.STORAGE, "int8": np.int8, "int32": np.int32}
+STORAGE: dict[str, type[np.generic]] = {
+    **elements.STORAGE,
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int32": np.int32,
+}
+CODES = ("payload", "residual")
+"""Buffers of codes: as [K, V] where a code fills its element, in packed planes otherwise."""
+
+FACTOR_SCALES: tuple[str, ...] = ("comp_key_scale", "comp_u_scale")
 
 
 class Pool:
@@ -32,7 +41,8 @@ class Pool:
         self._arrays = {b.name: self._empty(b) for b in plan.buffers}
 
     def _empty(self, b: Buffer) -> npt.NDArray[Any]:
-        dims = (self.shape.K, self.shape.V) if b.name == "payload" else b.dims(self.shape)
+        whole = b.name in CODES and self._packed(b.name) is None
+        dims = (self.shape.K, self.shape.V) if whole else b.dims(self.shape)
         size = (self.slots, self.shape.size(b.heads), *dims)
         if b.role != "record":  # the decay of a window's tokens is hidden by the cursor like them
             return np.zeros(size, STORAGE[b.dtype])
@@ -97,22 +107,46 @@ class Pool:
         tile = np.broadcast_to(x, (*active.shape, x.shape[-1])).astype(np.float32)[row, head]
         array[rows[row], head] = tile if array.ndim == 3 else tile[:, 0]
 
+    def _packed(self, name: str) -> tuple[int, bool] | None:
+        """(bits, whether signed) of codes that are packed."""
+        return self.plan.format.packed().get(name)
+
     def store(self, place: tuple[Ints, ...], stored: Stored) -> None:
         """Write quantized states at these indices of the leading axes; cursor and phase, where
-        there are such, are 0."""
-        parts = {
-            "payload": stored.codes.payload,
-            "key_scale": stored.codes.key_scale,
-            "value_scale": stored.codes.value_scale,
-            "comp_key": stored.comp_key,
-            "comp_u": stored.comp_u,
-        }
-        for name, part in parts.items():
-            if name in self._arrays and part is not None:
+        there are such, are 0, and one more store is counted."""
+        for name, part in stored.parts.items():
+            packed = self._packed(name)
+            if packed is not None:
+                flat = np.swapaxes(part, -1, -2).reshape(*part.shape[:-2], -1)
+                planes = packing.pack(flat, packed[0])
+                for plane, codes in zip(("", "_high"), planes, strict=False):
+                    self._arrays[f"{name}{plane}"][place] = codes
+            elif name in self._arrays:
                 self._arrays[name][place] = part
         for name in ("cursor", "phase"):
             if name in self:
                 self._arrays[name][place] = 0
+        if "stores" in self:
+            self._arrays["stores"][place] += 1
+
+    def stored(self, rows: Ints) -> Stored:
+        """The quantized states [rows, HV] of slots."""
+        parts = {
+            b.name: self._arrays[b.name][rows]
+            for b in self.plan.buffers
+            if b.role in STORED and b.heads == "HV"
+        }
+        for name, (bits, signed) in self.plan.format.packed().items():
+            names = [n for n in (name, f"{name}_high") if n in parts]
+            codes = packing.unpack(tuple(parts.pop(n) for n in names), bits, signed)
+            size = (*codes.shape[:-1], self.shape.V, self.shape.K)
+            parts[name] = np.swapaxes(codes.reshape(size), -1, -2)
+        empty = np.zeros((len(rows), self.shape.HV, 0, 1), np.float16)
+        factors = [parts.pop(name, empty) for name in ("comp_key", "comp_u")]
+        scales = {name: parts.pop(name) for name in FACTOR_SCALES if name in parts}
+        named = [parts.pop(name, None) for name in ("key_scale", "value_scale")]
+        boundary = Codes(parts.pop("payload"), named[0], named[1], parts)
+        return Stored(boundary, factors[0], factors[1], scales)
 
     def copy(self, source: Ints, target: Ints) -> None:
         """Duplicate slots."""

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from leapgen.formats import elements
-from leapgen.formats.base import F32, Codes, Stored
+from leapgen.formats.base import F32
+from leapgen.formats.philox import uniforms
 from leapgen.oracle.evaluate import Array, definitions, log_decay_of
 from leapgen.oracle.pool import Pool
 from leapgen.oracle.stepwise import SubStepValues, read, token_of
@@ -142,16 +143,14 @@ class WindowModel:
 
     def _boundary(self, rows: Ints) -> F32:
         """The stored boundary state [rows, HV, K, V]."""
-        return self.plan.format.restore(self._stored(rows))
+        return self.plan.format.restore(self.pool.stored(rows))
 
-    def _stored(self, rows: Ints) -> Stored:
-        get = self.pool.optional
-        empty = np.zeros((len(rows), self.shape.HV, 0, 1), np.float16)
-        return Stored(
-            Codes(self.pool["payload"][rows], get("key_scale", rows), get("value_scale", rows)),
-            empty if get("comp_key", rows) is None else self.pool["comp_key"][rows],
-            empty if get("comp_u", rows) is None else self.pool["comp_u"][rows],
-        )
+    def _draws(self, rows: Ints) -> F32 | None:
+        """Draws of every head's next store [rows, HV, K, V], where codes are rounded by them."""
+        if not self.plan.format.stochastic:
+            return None
+        heads = np.broadcast_to(np.arange(self.shape.HV), (len(rows), self.shape.HV))
+        return uniforms(self.pool["stores"][rows], heads, self.shape.K, self.shape.V)
 
     def _past(self, rows: Ints) -> _Record:
         """All records that the window has room for, committed or not: [rows, HV, n*P, ...]."""
@@ -212,8 +211,11 @@ class WindowModel:
         states = self.state(rows[unique])
         place = np.searchsorted(unique, row)
         comp_u = self.pool.optional("comp_u", rows)
-        old = np.zeros((*active.shape, 0, self.shape.V), np.float16) if comp_u is None else comp_u
-        stored = self.plan.format.store(states[place, head], old[row, head])
+        old = self.plan.format.no_factors(*active.shape, 0, self.shape.V)
+        old = old if comp_u is None else comp_u
+        draws = self._draws(rows[unique])
+        chosen = None if draws is None else draws[place, head]
+        stored = self.plan.format.store(states[place, head], old[row, head], chosen)
         self.pool.store((rows[row], head), stored)
         self.flushes += len(row)
 
@@ -240,8 +242,9 @@ class WindowModel:
         slots = np.asarray(slots)
         chosen = np.nonzero(self.pool.in_pool(slots, first_slot))[0]
         heads = (len(chosen), self.shape.HV)
-        cold = np.zeros((*heads, self.shape.R, self.shape.V), np.float16)
-        stored = self.plan.format.store(np.asarray(state, np.float32)[chosen], cold)
+        cold = self.plan.format.no_factors(*heads, self.shape.R, self.shape.V)
+        draws = self._draws(slots[chosen])
+        stored = self.plan.format.store(np.asarray(state, np.float32)[chosen], cold, draws)
         self.pool.store((slots[chosen],), stored)
         if position is not None and "phase" in self.pool:
             self.pool["phase"][slots[chosen]] = (np.asarray(position)[chosen] % self.shape.P)[

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leapgen import paths
-from leapgen.formats.table import FORMATS
+from leapgen.formats.table import NAMED
 from leapgen.report.text import table
 from leapgen.schedule.arch import ARCHES
 from leapgen.spec import loader
@@ -64,9 +64,10 @@ def _format_rows() -> list[Row]:
             "cadence": f.cadence,
             "compensators": f.compensators,
             "smoothing": f.key_scale or "none",
+            "archs": list(ARCHES) if f.has_kernels else [],
             "doc": f.doc,
         }
-        for f in FORMATS.values()
+        for f in NAMED.values()
     ]
 
 
@@ -111,7 +112,10 @@ class Topic:
 TOPICS = {
     "specs": Topic(("name", "title", "shape", "format", "window", "models", "choices"), _spec_rows),
     "formats": Topic(
-        ("name", "family", "payload", "bits", "cadence", "compensators", "smoothing", "doc"),
+        (
+            *("name", "family", "payload", "bits", "cadence", "compensators", "smoothing"),
+            *("archs", "doc"),
+        ),
         _format_rows,
     ),
     "archs": Topic(("name", "title", "targets", "devices"), _arch_rows),

@@ -11,6 +11,8 @@ from leapgen.tensors import DTYPES, Axis, Per
 
 ALIGNMENT = 16
 """Bytes that every head stride of a vector tile and every slot stride is a multiple of."""
+STORED = ("payload", "scale", "compensator", "residual")
+"""Roles of what a stored state is made of, and what its bytes an element count."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class Shape:
         return self.HV // self.H
 
     def size(self, word: str) -> int:
-        """The number that a dimension word stands for: names and integers joined by `*`."""
-        return prod(
-            int(part) if part.isdigit() else int(getattr(self, part)) for part in word.split("*")
+        """The number that a dimension word stands for: names and integers joined by `*`, and
+        perhaps divided by an integer, rounded up (`K/32`: blocks of 32, the last may be short)."""
+        product, _, divisor = word.partition("/")
+        whole = prod(
+            int(part) if part.isdigit() else int(getattr(self, part)) for part in product.split("*")
         )
+        return -(-whole // int(divisor or 1))
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class Buffer:
     tile     dims of one (slot, head) tile as words evaluated on a Shape: "K", "V", "P", "R", "K*V"
              (empty: one scalar a head)
     dtype    element type
-    role     payload | scale | compensator | decay | record | cursor; `decay`: that of every token,
-             written by the first of a window
+    role     payload | scale | compensator | residual | rounding | decay | record | cursor; `decay`:
+             that of every token, written by the first of a window; `rounding`: stores so far
     doc      one line for the docstring's table
     """
 
@@ -90,6 +95,12 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+def state_bytes(format: Format, K: int, V: int) -> int:
+    """Bytes of one head's stored state: payload, scales, compensators and residual, unpadded."""
+    shape = Shape(K, V, 1, 1, 1, format.compensators)
+    return sum(b.tile_bytes(shape) for b in _state_buffers(format) if b.role in STORED)
+
+
 def slot_buffers(window: Window, format: Format, records: str) -> tuple[Buffer, ...]:
     """The pool tensors, in the order of every kernel's parameters.
 
@@ -107,20 +118,7 @@ def slot_buffers(window: Window, format: Format, records: str) -> tuple[Buffer, 
 
 
 def _state_buffers(format: Format) -> tuple[Buffer, ...]:
-    buffers = [
-        Buffer("payload", "HV", ("K*V",), format.payload, "payload", "codes, in private order")
-    ]
-    if format.key_scale is not None:
-        doc = "smoothing, one a key channel"
-        buffers.append(Buffer("key_scale", "HV", ("K",), "fp32", "scale", doc))
-    if format.value_scale:
-        doc = "scale, one a value channel"
-        buffers.append(Buffer("value_scale", "HV", ("V",), "fp32", "scale", doc))
-    if format.factors is not None:
-        for name, dim, side in (("comp_key", "K", "key"), ("comp_u", "V", "value")):
-            doc = f"compensators, {side} side"
-            buffers.append(Buffer(name, "HV", ("R", dim), format.factors, "compensator", doc))
-    return tuple(buffers)
+    return tuple(Buffer(p.name, "HV", p.tile, p.dtype, p.role, p.doc) for p in format.parts())
 
 
 def _record_buffers(window: Window, records: str) -> tuple[Buffer, ...]:

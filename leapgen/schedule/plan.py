@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from leapgen.algebra.window import DecaySource, Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
-from leapgen.formats.table import format_named
+from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
-from leapgen.schedule.buffers import Buffer, Shape, slot_buffers
+from leapgen.schedule.buffers import STORED, Buffer, Shape, slot_buffers
 from leapgen.schedule.layout import Layout, can_fragment, payload_order
 from leapgen.spec.model import State
 from leapgen.tensors import DTYPES
@@ -91,6 +91,8 @@ class Plan:
             raise PlanError(f"format {self.format.name} has no window, found P={shape.P}")
         if not 0 <= shape.R <= min(shape.K, shape.V):
             raise PlanError(f"R must lie in 0..{min(shape.K, shape.V)}, found {shape.R}")
+        if "outlier_key" in (b.name for b in self.buffers) and shape.K > 256:
+            raise PlanError(f"outliers name key channels in a byte, found K={shape.K}")
         if shape.R and self.format.factors is None:
             raise PlanError(f"format {self.format.name} has no compensators, found R={shape.R}")
 
@@ -131,7 +133,7 @@ class Plan:
 
     def state_bytes_per_element(self, shape: Shape) -> float:
         """Bytes of payload, scales and compensators over K*V (the paper's 1.1875); no paddings."""
-        stored = (b for b in self.buffers if b.role in ("payload", "scale", "compensator"))
+        stored = (b for b in self.buffers if b.role in STORED)
         return sum(b.tile_bytes(shape) for b in stored) / (shape.K * shape.V)
 
     def check(self) -> None:
@@ -158,9 +160,7 @@ class Plan:
         f = self.format
         head = (
             f"plan {self.window.recurrence.name} on {self.arch.name} ({self.arch.target})",
-            f"format {f.name}: {f.payload}, {f.bits} bits, value scale {_yes(f.value_scale)}, "
-            f"smoothing {f.key_scale or 'none'}, compensators {f.compensators} "
-            f"({f.factors or 'none'})",
+            f"format {f.name}: {f.describe()}",
             self._cadence(),
         )
         rows = (
@@ -183,10 +183,6 @@ class Plan:
         return hashlib.sha256((self.window.digest() + self.text()).encode()).hexdigest()[:16]
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def make_plan(window: Window, state: State, arch: Arch, format: Format | None = None) -> Plan:
     """The plan of a window whose state is stored as a spec says, on one architecture.
 
@@ -194,8 +190,10 @@ def make_plan(window: Window, state: State, arch: Arch, format: Format | None = 
     Where the format stores the state at every step, the spec's window and records have no meaning.
     Errors: PlanError, FormatError.
     """
-    row = format if format is not None else format_named(state.format)
-    row = row.with_state(state.smoothing, state.compensators)
+    if format is None:
+        row = chosen(state.format, state.choices)
+    else:
+        row = format.with_state(state.smoothing, state.compensators)
     records, tokens = (state.records, state.window) if row.windowed else ("fp32", 1)
     plan = Plan(window, row, arch, records, slot_buffers(window, row, records), tokens)
     plan.check()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from leapgen.schedule.arch import Device
-from leapgen.schedule.buffers import Buffer, Shape
+from leapgen.schedule.buffers import STORED, Buffer, Shape
 from leapgen.schedule.plan import Plan, PlanError
 from leapgen.spec.model import Input
 from leapgen.tensors import DTYPES, Per
@@ -212,10 +212,12 @@ class _Counter:
                 yield from self.control(("cursor", "phase"), "write")
 
     def stored(self, way: str) -> Iterable[Line]:
-        """Payload, scales and compensators."""
+        """Payload, scales, compensators and residual, and the count that draws depend on."""
         for b in self.plan.buffers:
-            if b.role in ("payload", "scale", "compensator"):
-                yield self._dense(b.name, "state", way, b.tile_bytes(self.shape))
+            if b.role in (*STORED, "rounding"):
+                size = b.tile_bytes(self.shape)
+                amount = self._scalar(size) if b.scalar else self._shared(size, 1)
+                yield Line(b.name, "state", way, amount)
 
     def decay(self, way: str) -> Iterable[Line]:
         """The decay of every token, where the slot holds one; no way: it is not touched."""

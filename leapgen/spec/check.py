@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from leapgen.diagnostics import LeapgenError, Report, listing, suggest
+from leapgen.diagnostics import Report, listing, suggest
 from leapgen.spec import beyond
 from leapgen.spec import grammar as g
 from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree, scalar
@@ -14,17 +15,18 @@ from leapgen.spec.tree import Broken, Entry, Items, Leaf, Table, Tree, scalar
 
 def format_names() -> tuple[str, ...]:
     """Names of the storage formats. Asked late: formats are built on specs, not below them."""
-    return tuple(importlib.import_module("leapgen.formats.table").FORMATS)
+    return tuple(importlib.import_module("leapgen.formats.table").NAMED)
 
 
-def format_refusal(name: str, smoothing: str | None, compensators: int | None) -> str:
-    """Why a format cannot have these state options; empty when it can."""
-    row = importlib.import_module("leapgen.formats.table").FORMATS[name]
-    try:
-        row.with_state(smoothing, compensators)
-    except LeapgenError as error:
-        return str(error)
-    return ""
+def format_words(choice: str) -> tuple[str, ...]:
+    """Words for one choice of a format."""
+    return tuple(importlib.import_module("leapgen.formats.choices").words()[choice])
+
+
+def format_refusals(name: str, changed: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Why a format cannot have these choices, as (choice, sentence); empty when it can."""
+    table = importlib.import_module("leapgen.formats.table")
+    return [(r.choice, r.message) for r in table.refusals(name, changed)]
 
 
 def check(tree: Tree, kind: g.Kind, report: Report, what: str = "the file") -> Tree:
@@ -132,6 +134,8 @@ class _Checker:
                 return self._word(leaf, kind.options, what, "bad-value")
             case g.FormatName():
                 return self._word(leaf, format_names(), what, "unknown-format")
+            case g.FormatWord():
+                return self._word(leaf, format_words(kind.choice), what, "bad-value")
             case g.Integer():
                 return self._integer(leaf, kind, what)
             case g.Positive():
@@ -218,6 +222,8 @@ def _wanted(kind: g.Kind) -> str:
             return _one_of(kind.options)
         case g.FormatName():
             return "the name of a format"
+        case g.FormatWord():
+            return _one_of(format_words(kind.choice))
         case g.Integer():
             return "a whole number"
         case g.Positive():

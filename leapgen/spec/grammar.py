@@ -51,6 +51,13 @@ class FormatName:
 
 
 @dataclass(frozen=True)
+class FormatWord:
+    """A word for one choice of a format, from the table of that choice, asked as late."""
+
+    choice: str
+
+
+@dataclass(frozen=True)
 class Integer:
     """A whole number within bounds, both included, and a multiple of `step`."""
 
@@ -107,7 +114,8 @@ class MapOf:
     name: Text = Text(WORD, "letters, digits and underscores")
 
 
-Kind = Text | Word | FormatName | Integer | Positive | Flag | FormulaText | ListOf | Fields | MapOf
+Leaf = Text | Word | FormatName | FormatWord | Integer | Positive | Flag | FormulaText
+Kind = Leaf | ListOf | Fields | MapOf
 
 _LOWER = Text(LOWER_WORD, "lower-case letters, digits and underscores")
 _MODEL = Text(MODEL_NAME, "lower-case letters, digits, dots and dashes")
@@ -186,6 +194,11 @@ STATE = Fields(
             Integer(0, MAX_COMPENSATORS), "rank of the compensation; the format's when absent"
         ),
         "smoothing": Key(Word(SMOOTHINGS), "key-channel smoothing; the format's when absent"),
+        "payload": Key(FormatWord("payload"), "grid of the codes; the format's when absent"),
+        "scale": Key(FormatWord("scale"), "what shares a scale; the format's when absent"),
+        "transform": Key(FormatWord("transform"), "of the residual; the format's when absent"),
+        "factors": Key(FormatWord("factors"), "type of compensators; the format's when absent"),
+        "rounding": Key(FormatWord("rounding"), "of the codes; the format's when absent"),
         "records": Key(Word(RECORD_DTYPES), "element type of keys and corrections; fp16"),
     },
 )

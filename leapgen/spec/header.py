@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from leapgen.diagnostics import Diagnostic, Report, Span
 from leapgen.spec import choices, grammar
-from leapgen.spec.check import check, format_refusal
+from leapgen.spec.check import check, format_refusals
 from leapgen.spec.model import PublishedModel, State
 from leapgen.spec.tree import Broken, Entry, Leaf, Table, scalar
+
+CHOICES = ("payload", "scale", "transform", "factors", "rounding")
+"""Keys of the state that replace a choice of its format."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +67,33 @@ def _state(block: object, report: Report, options: Mapping[str, str | int | None
     name, window = _word(table, "format"), _whole(table, "window")
     if name is None or window is None:
         return None
-    smoothing, compensators = _word(table, "smoothing"), _whole(table, "compensators")
-    _check_format(report, table, name, smoothing, compensators)
-    return State(
+    state = State(
         format=name,
         window=window,
-        compensators=compensators,
-        smoothing=smoothing,
+        compensators=_whole(table, "compensators"),
+        smoothing=_word(table, "smoothing"),
         records=_word(table, "records") or grammar.RECORD_DTYPES[0],
         span=block.span,
+        **{key: _word(table, key) for key in CHOICES},
     )
+    _check_format(report, table, state)
+    return state
 
 
-def _check_format(
-    report: Report, table: Table, name: str, smoothing: str | None, compensators: int | None
-) -> None:
-    """Options that the format does not have are errors at their keys."""
-    for key, options in (("smoothing", (smoothing, None)), ("compensators", (None, compensators))):
-        refusal = format_refusal(name, *options)
-        if refusal:
-            help_text = f"leave `{key}` out, or choose another format"
-            report.error("format-option", refusal, table.key(key), help=help_text)
+def _check_format(report: Report, table: Table, state: State) -> None:
+    """Options that the format does not have are errors at their keys; where one lacks another,
+    which the file does not name, at the first that it does."""
+    if state.smoothing is not None and state.transform is not None:
+        help_text = "write one of them: a smoothing is a transform"
+        message = "`smoothing` and `transform` both say what happens to the residual"
+        report.error("format-option", message, table.key("smoothing"), help=help_text)
+        return
+    given = [key for key, word in state.choices.items() if word is not None]
+    for choice, message in format_refusals(state.format, state.choices):
+        key = next((k for k in (choice, *given) if k in table.entries), "format")
+        key = "smoothing" if choice == "transform" and "smoothing" in given else key
+        help_text = f"leave `{key}` out, or choose another format"
+        report.error("format-option", message, table.key(key), help=help_text)
 
 
 def _options(report: Report, options: Mapping[str, str | int | None]) -> Mapping[str, Entry]:

@@ -83,7 +83,7 @@ class Output:
 
 @dataclass(frozen=True)
 class State:
-    """How the state is stored. `compensators` and `smoothing` None mean: the format's default."""
+    """How the state is stored. None means: the format's own."""
 
     format: str
     window: int
@@ -91,6 +91,17 @@ class State:
     smoothing: str | None
     records: str
     span: Span
+    payload: str | None = None
+    scale: str | None = None
+    transform: str | None = None
+    factors: str | None = None
+    rounding: str | None = None
+
+    @property
+    def choices(self) -> Mapping[str, str | int | None]:
+        """What replaces the format's own choices, by the key of the state block."""
+        names = ("payload", "scale", "transform", "factors", "rounding", "smoothing")
+        return {n: getattr(self, n) for n in (*names, "compensators")}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from leapgen.spec import grammar as g
-from leapgen.spec.check import format_names
+from leapgen.spec.check import format_names, format_words
 
 Schema = dict[str, Any]
 
@@ -43,6 +43,8 @@ class _Printer:
                 return {"enum": list(kind.options)}
             case g.FormatName():
                 return {"enum": list(format_names())}
+            case g.FormatWord():
+                return {"enum": list(format_words(kind.choice))}
             case g.Integer():
                 return self._integer(kind)
             case g.Positive():

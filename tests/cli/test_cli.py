@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from leapgen import load
 from leapgen.cli import Exit, app
+from leapgen.diagnostics import LeapgenError
+from leapgen.formats.table import NAMED
+from leapgen.schedule.buffers import state_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,7 +74,48 @@ def test_the_table_of_costs_has_every_spec() -> None:
     assert rows["gdn"]["record_bytes"] == 4 + 2 * 128 + 2 * 128 / 2  # a key head, two value heads
 
 
+def test_the_table_of_formats_counts_bytes_as_plans_do() -> None:
+    result = leapgen("list", "--formats")
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line}
+    assert "19,456" in lines["leapquant-int8"]
+    assert "1.1875" in lines["leapquant-int8"]
+    assert "cpu|" in lines["leapquant-int8"]
+    assert "reference only" in lines["leap8"]
+    rows = json.loads(leapgen("list", "--formats", "--json").stdout)
+    assert [row["name"] for row in rows] == list(NAMED)
+    for row in rows:
+        format, window = NAMED[row["name"]], row["cadence"] == "window"
+        assert row["state_bytes"] == state_bytes(format, 128, 128)
+        # 16 keys and corrections in FP16, FP32 decays, cursor and phase; paddings to 16 bytes.
+        extra = 16 * 2 * 256 + 16 * 4 + 2 * 16 if window else 0
+        assert 0 <= row["slot_bytes"] - row["state_bytes"] - extra <= 4 * 16
+
+
+@pytest.mark.parametrize("command", ["build", "verify", "explain"])
+@pytest.mark.parametrize("format", ["leap8", "mxfp4", "kvquant-8"])
+def test_a_format_without_kernels_is_refused_by_name(command: str, format: str) -> None:
+    result = leapgen(command, "gdn", "--arch", "cpu", "--format", format)
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert f"format {format} exists in the reference model only so far" in result.stderr
+    assert "formats with kernels: leapquant-int8, bf16-window" in result.stderr
+
+
+def test_so_is_a_composition_of_a_spec(tmp_path: Path) -> None:
+    path = spec_with(tmp_path, "gdn", "window: 16}", "window: 16, payload: int6}")
+    result = leapgen("build", path, "--arch", "cpu", "--out", str(tmp_path))
+    assert result.exit_code == Exit.DIAGNOSTICS
+    assert "leapquant-int8[payload=int6] exists in the reference model only" in result.stderr
+    assert leapgen("explain", path, "--stage", "plan").exit_code == 0
+
+
+def test_loading_one_is_refused_too(tmp_path: Path) -> None:
+    with pytest.raises(LeapgenError, match="format leap5 exists in the reference model only"):
+        load("gdn", arch="cpu", format="leap5", cache=tmp_path)
+
+
 def test_a_table_takes_no_topic() -> None:
+    assert leapgen("list", "specs", "--formats").exit_code == Exit.USAGE
     assert leapgen("list", "specs", "--table").exit_code == Exit.USAGE
 
 

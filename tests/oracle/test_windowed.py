@@ -93,7 +93,7 @@ def test_a_flush_is_within_half_a_step_of_the_state_before() -> None:
     x = inputs()
     model.step(SLOTS, x)
     twin.step(SLOTS, x)
-    stored = model._stored(SLOTS)
+    stored = model.pool.stored(SLOTS)
     gap = np.abs(model.materialize(SLOTS) - twin.materialize(SLOTS))
     peak = np.abs(twin.materialize(SLOTS)).max()
     assert (gap <= half_steps(model.plan.format, stored.codes) + 1e-5 * peak).all()

@@ -1,0 +1,1 @@
+"""Studies of accuracy: what a state loses by being stored, for every format."""
