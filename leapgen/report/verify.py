@@ -30,13 +30,14 @@ from leapgen.spec.model import PublishedModel
 
 GEOMETRIES = ((16, 24), (64, 32))
 """K, V with two key heads and four value heads: neither square, nor one head, nor one order."""
-WINDOW_GAIN = 0.25
-"""How many times lower the squared error of the state must be for a window than for every token,
-in tokens of the window. Independent roundings add up in number, and a window has one for all its
-tokens; where nothing decays, updates below half a code vanish at every token, not independently."""
-METHOD_GAIN = 10.0
-"""The same for the whole method against a window alone, where the format has what that needs.
-Compensators are as many whatever a token writes: with n records a token an nth is required."""
+GAIN = 10.0
+"""How many times lower the squared error of the state must be: a window against every token, and
+the whole method against a window alone, where the format has what that needs. Compensators are as
+many whatever a token writes: with n records a token the method has to give an nth of it."""
+UNCORRECTED_GAIN = 0.25
+"""The same for a window against every token, in tokens of the window, where no sub-step reads the
+state: nothing corrects what is lost, and updates below half a code vanish at every token alike, so
+that the roundings that a window saves are not independent."""
 DRIFT_TOKENS = 4096
 """Tokens from which gains are required: errors of the slow heads need that long to build up."""
 
@@ -228,17 +229,21 @@ def _drift(chain: pipeline.Chain, request: Request) -> Section:
         section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = request.tokens >= DRIFT_TOKENS
-    plan = chain.plan
-    required = {
-        "per window": WINDOW_GAIN * plan.default_window,
-        "full": METHOD_GAIN / plan.records_per_token,
-    }
+    required = required_gains(chain.plan)
     for worse, better in (("per step", "per window"), ("per window", "full")):
         bound = required[better] if enough and _expected(format, better) else 0.0
         errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
         name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
         section.ledger.at_least(name, found.ratio(worse, better), bound)
     return section
+
+
+def required_gains(plan: Plan) -> dict[str, float]:
+    """How many times lower the squared error must be, by the better measure's name."""
+    required = {"per window": GAIN, "full": GAIN / plan.records_per_token}
+    if len(plan.window.reads) == 1:  # the output's alone
+        required["per window"] = UNCORRECTED_GAIN * plan.default_window
+    return required
 
 
 def _drift_bound(chain: pipeline.Chain, tokens: int) -> float:

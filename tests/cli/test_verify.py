@@ -166,3 +166,12 @@ def test_a_wrong_term_is_caught(name: str, mutation: Mutation) -> None:
     assert wrong.source.text != chain.source.text
     section = operate(wrong, subject(wrong.source, "cpu"), plan.shape(*SHAPE), 30)
     assert not section.ledger.ok, f"{mutation[0]} went unnoticed"
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "method"),
+    [("gdn", 10, 10), ("kda", 10, 10), ("rwkv7", 10, 5), ("linear_attention", 4, 10)],
+)
+def test_gains_that_drift_requires(name: str, window: float, method: float) -> None:
+    gains = verify.required_gains(pipeline.compile(name, "cpu").plan)
+    assert gains == {"per window": window, "full": method}

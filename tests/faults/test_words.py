@@ -252,3 +252,17 @@ def test_records_that_close(make_lab: Make, arch: str, spec: str, way: tuple[str
         assert (with_ < 0.02).all(), (name, with_)
     for lab in labs:  # beyond what records can hold: finite
         closing_error(lab, state, values(1e6))
+
+
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_equal_tokens_do_not_add_up(make_lab: Make, arch: str, spec: str) -> None:
+    """A state of rank one that no longer changes: what a window loses of it, it loses anew each
+    time. Old compensators whose keys are held in one FP16 number are enough to fail this."""
+    lab = make_lab(spec, MATRIX, arch=arch, seed=1)
+    lab.reset(1)
+    token = lab.inputs(1)
+    for _ in range(6 * WINDOW):
+        lab.step([1], token)
+    found = numpy(lab.module.materialize(lab.pool, ints(1), layout="KV"))[0]
+    error = ((found - lab.state[1]) ** 2).sum((1, 2)) / (lab.state[1] ** 2).sum((1, 2))
+    assert error.max() < 5e-7
