@@ -68,7 +68,6 @@ class Early:
     output: Formula
     keys: tuple[Formula, ...]
     k_arrays: tuple[str, ...]
-    k_shared: tuple[str, ...] = ()
     quick: bool = True  # all powers of two are of exponents <= 0
 
     @property

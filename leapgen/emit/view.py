@@ -181,8 +181,8 @@ class View:
 
     @property
     def most_sums(self) -> int:
-        """The largest number of sums in one phase."""
-        return max((len(p.sums) for p in self.phases), default=0)
+        """The largest number of sums that a thread adds up at once, of a phase or of the output."""
+        return max(len(self.result_sums), *(len(p.sums) for p in self.phases), 0)
 
     @property
     def k_shared(self) -> tuple[str, ...]:
