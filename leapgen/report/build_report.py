@@ -80,12 +80,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A module that a request names. kept: as a file, or as a digest in the manifest only."""
+    """A module that a request names. kept: as a file, or as a digest in the manifest only;
+    compiled: by `--compile`."""
 
     spec: Spec
     source: Source
     arch: str
     kept: bool
+    compiled: bool = True
 
 
 def archs(words: str) -> tuple[str, ...]:
@@ -102,7 +104,7 @@ def build(request: Request, step: Step) -> Result:
     """
     host, book = paths.host_file().read_text(), manifest.read(request.out)
     wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
-    result = Result(usage=_compile(wanted, step) if request.compile else [])
+    result = Result(usage=_compile(wanted, book, step) if request.compile else [])
     for path in sorted({f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}):
         result.rows.append(_file(request, path, host, ""))
     for w in wanted:
@@ -151,23 +153,25 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
         formats = tuple(FORMATS) if target.every else (None,)
         for w in _modules(path, archs, {}, formats, True, step):
             default = w.spec.state.format == spec.state.format
-            yield replace(w, kept=w.arch in (target.files if default else SHOWN))
+            kept = w.arch in (target.files if default else SHOWN)
+            yield replace(w, kept=kept, compiled=kept or default)
         for choice, options in spec.choices.items() if target.every else ():
             for option in options[1:]:
-                yield from _modules(path, archs, {choice: option}, (None,), False, step)
+                for w in _modules(path, archs, {choice: option}, (None,), False, step):
+                    yield replace(w, compiled=False)
 
 
 def _as_noted(w: Wanted, request: Request, book: manifest.Manifest) -> Wanted:
-    """A check of named specs compares with a digest what the folder keeps as one."""
-    digest_only = request.check and w.source.path in book.digests
+    """What the folder keeps as a digest is compared and measured as one, also if it is named."""
+    digest_only = (request.check or request.compile) and w.source.path in book.digests
     return replace(w, kept=w.kept and not digest_only)
 
 
-def _compile(wanted: Iterable[Wanted], step: Step) -> list[Usage]:
+def _compile(wanted: Iterable[Wanted], book: manifest.Manifest, step: Step) -> list[Usage]:
     # Only here, since these need torch and TileLang: rendering needs neither.
     from leapgen.report.compiled import usage
 
-    return [u for w in wanted if w.kept for u in usage(w.spec, w.source, w.arch, step)]
+    return usage([(w.spec, w.source, w.arch) for w in wanted if w.compiled], book.known(), step)
 
 
 def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:
@@ -240,8 +244,7 @@ def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
         path, digest = w.source.path, w.source.digest
         if not w.kept:
             book.digests[path] = digest
-            for entries in (book.modules, book.resources):  # of when it was
-                entries.pop(path, None)
+            book.modules.pop(path, None)  # of when it was
             continue
         book.digests.pop(path, None)
         book.modules[path] = {

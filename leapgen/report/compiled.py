@@ -1,41 +1,58 @@
 """What `leapgen build --compile` adds: every kernel of a module, assembled for every shape.
 
-The shapes are those of the spec's published models and the spec's own dimensions.
+The shapes are those of the spec's published models and the spec's own dimensions. A kernel whose
+text has not changed since the manifest's record of it is not assembled again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
+from leapgen.emit.parts import kernel_digest
 from leapgen.emit.render import Source
-from leapgen.oracle.emulator.lowering import PASS_CONFIGS
 from leapgen.report.progress import Step
-from leapgen.report.resources import Resources, assemble_all
 from leapgen.report.subjects import need_compiler, prepare
-from leapgen.report.usage import Usage
+from leapgen.report.usage import Key, Usage
+from leapgen.report.workers import Workers, needs
+from leapgen.runtime import assemble
 from leapgen.runtime.host import CompileError, Module
 from leapgen.schedule.arch import Arch, arch_named
 from leapgen.spec.model import Spec
 
+Known = Mapping[Key, Usage]
 
-def usage(spec: Spec, source: Source, arch: str, step: Step) -> Iterator[Usage]:
-    """Compiles all kernels of a module for all its shapes. Errors: MissingTool, LeapgenError."""
-    row = arch_named(arch)
-    need_compiler(row)
+
+@dataclass(frozen=True)
+class _Job:
+    """A kernel at a shape, on a target, and where its module's text lies."""
+
+    wanted: Usage
+    place: Path
+    module: Module
+
+
+def usage(modules: Iterable[tuple[Spec, Source, str]], known: Known, step: Step) -> list[Usage]:
+    """Needs of all kernels of modules (spec, text, arch) at all their shapes; records of `known`
+    with the same text stand for themselves. Errors: MissingTool, LeapgenError."""
     prepare()
-    module = pipeline.load(source)
-    for (K, V, H, HV), models in shapes(spec).items():
-        step(f"{source.path}: {K} x {V}, {HV} heads")
-        shape = module.shape(K=K, V=V, H=H, HV=HV)
-        arguments = (shape.K, shape.V, shape.H, shape.HV, shape.P, shape.R)
-        common = {"path": source.path, "K": K, "V": V, "H": H, "HV": HV, "models": tuple(models)}
-        if row.gpu:
-            yield from _assembled(module, row, arguments, common)
-        else:
-            yield from _compiled(module, common)
+    jobs = [job for spec, source, arch in modules for job in _jobs(spec, source, arch_named(arch))]
+    with closing(Workers()) as workers, ThreadPoolExecutor(workers.count) as threads:
+
+        def one(job: _Job) -> Usage:
+            u = job.wanted
+            old = known.get(u.key)
+            if old is not None and old.digest == u.digest:
+                return replace(old, models=u.models)
+            step(f"{u.path}: {u.kernel}, {u.K} x {u.V}, {u.HV} heads")
+            return _assembled(job, workers) if arch_named(u.arch).gpu else _compiled(job)
+
+        return list(threads.map(one, jobs))
 
 
 def shapes(spec: Spec) -> dict[tuple[int, int, int, int], list[str]]:
@@ -46,39 +63,39 @@ def shapes(spec: Spec) -> dict[tuple[int, int, int, int], list[str]]:
     return found
 
 
-def _assembled(
-    module: Module, row: Arch, arguments: tuple[int, ...], common: Mapping[str, Any]
-) -> Iterator[Usage]:
-    # Compiled as the host compiles them; kernels of one module rarely differ in that.
-    groups: dict[tuple[tuple[str, Any], ...], list[str]] = {}
-    for name, kernel in module.kernels.items():
-        groups.setdefault(tuple(sorted(kernel.pass_configs.items())), []).append(name)
-    for configs, names in groups.items():
-        kernels = [module.kernels[name] for name in names]
-        jobs = [(k.build(*arguments, **k.config(*arguments)), row.target) for k in kernels]
-        found = assemble_all(jobs, {**PASS_CONFIGS, **dict(configs)})
-        yield from (_usage(name, r, common) for name, r in zip(names, found, strict=True))
+def _jobs(spec: Spec, source: Source, row: Arch) -> Iterator[_Job]:
+    need_compiler(row)
+    module = pipeline.load(source)
+    place = assemble.store(Path(source.path).stem, source.text)
+    digests = {name: kernel_digest(source.text, (name,)) for name in module.kernels}
+    target = row.target if row.gpu else "c"
+    for (K, V, H, HV), models in shapes(spec).items():
+        for name, digest in digests.items():
+            wanted = Usage(source.path, name, target, K, V, H, HV, tuple(models), digest=digest)
+            yield _Job(wanted, place, module)
 
 
-def _usage(name: str, r: Resources, common: Mapping[str, Any]) -> Usage:
-    return Usage(
-        kernel=name,
-        target=r.target,
-        threads=r.threads,
-        registers=r.registers,
-        spills=r.spills,
-        stack=r.stack,
-        shared=r.shared,
-        **common,
+def _assembled(job: _Job, workers: Workers) -> Usage:
+    u = job.wanted
+    shape = job.module.shape(K=u.K, V=u.V, H=u.H, HV=u.HV)
+    config = job.module.kernels[u.kernel].config(*shape.builder_arguments)
+    found, failure = workers.call(needs, job.place, u.kernel, shape, config, u.target)
+    if found is None:
+        raise LeapgenError(f"{u.path}: {u.kernel} at {u.K} x {u.V}, {u.HV} heads: {failure}")
+    return replace(
+        u,
+        threads=found.threads,
+        registers=found.registers,
+        spills=found.spills,
+        stack=found.stack,
+        shared=found.shared,
     )
 
 
-def _compiled(module: Module, common: Mapping[str, Any]) -> Iterator[Usage]:
-    sizes = {name: common[name] for name in ("K", "V", "H", "HV")}
-    pool = module.allocate(1, **sizes)
-    for name in module.kernels:
-        try:
-            module.kernel(name, pool)
-        except CompileError as error:
-            raise LeapgenError(str(error)) from error
-        yield Usage(kernel=name, target="c", **common)
+def _compiled(job: _Job) -> Usage:
+    u = job.wanted
+    try:
+        job.module.kernel(u.kernel, job.module.allocate(1, H=u.H, HV=u.HV, K=u.K, V=u.V))
+    except CompileError as error:
+        raise LeapgenError(str(error)) from error
+    return u

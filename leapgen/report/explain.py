@@ -11,6 +11,7 @@ from pathlib import Path
 from leapgen import paths, pipeline
 from leapgen.algebra.describe import Description, describe
 from leapgen.diagnostics import LeapgenError, suggest
+from leapgen.emit.parts import kernel_digest
 from leapgen.runtime import tables
 from leapgen.schedule import traffic
 from leapgen.schedule.arch import ARCHES
@@ -216,12 +217,12 @@ def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
 def _tuned(chain: pipeline.Chain, shape: Shape) -> tuple[Config, ...]:
     """Records of the arch's devices at the shape's K, V, P, R."""
     arch, stem = chain.plan.arch, Path(chain.source.path).stem
-    found = []
+    found, digest = [], kernel_digest(chain.source.text)
     for gpu in (*(d.slug for d in arch.devices), arch.name):
         for r in tables.read(tables.path_of(paths.data("tuning"), gpu, stem)):
             if (r.K, r.V, r.P, r.R) == (shape.K, shape.V, shape.P, shape.R):
                 basis = "predicted" if r.predicted else "measured"
-                basis = basis if r.digest == chain.source.digest else "stale"
+                basis = basis if r.digest == digest else "stale"
                 row = Config(gpu, r.H, r.HV, r.rows, r.us, r.default_us, basis, r.configs)
                 found.append(row)
     return tuple(found)

@@ -3,23 +3,23 @@
 modules    path -> digest of a file that lies in the folder, with the spec, picks, format and arch
            that gave it
 digests    path -> digest of a module that is not kept as a file
-resources  path -> a record a kernel and shape, as measured by `build --compile`, and the digest of
-           the text that was compiled
+resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
+           digest of the part of the module's text that the kernel comes from
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from leapgen.report.doctor import pin
-from leapgen.report.usage import Usage
+from leapgen.report.usage import Key, Usage
 
 NAME = "MANIFEST.json"
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Manifest:
     tilelang: str = ""
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    resources: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def forget_all_but(self, paths: set[str], archs: tuple[str, ...]) -> None:
         """Drops entries of modules of these archs that are no longer made."""
@@ -37,15 +37,26 @@ class Manifest:
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
+    def known(self) -> dict[Key, Usage]:
+        """Records of this version of TileLang; what another version made says nothing."""
+        if self.tilelang != pin("tilelang"):
+            return {}
+        names = {f.name for f in fields(Usage)}
+        rows = [
+            Usage(path=path, models=(), **{k: v for k, v in record.items() if k in names})
+            for path, records in self.resources.items()
+            for record in records
+        ]
+        return {u.key: u for u in rows}
+
     def measured(self, usage: Iterable[Usage]) -> None:
         """Notes what kernels need; replaces the entries of their modules."""
-        self.tilelang = pin("tilelang")
-        fresh: dict[str, dict[str, Any]] = {}
+        if self.tilelang != pin("tilelang"):
+            self.tilelang, self.resources = pin("tilelang"), {}
+        fresh: dict[str, list[dict[str, Any]]] = {}
         for u in usage:
-            digest = self.modules[u.path]["digest"]
-            entry = fresh.setdefault(u.path, {"digest": digest, "kernels": []})
             record = {k: v for k, v in asdict(u).items() if k not in ("path", "models")}
-            entry["kernels"].append(record)
+            fresh.setdefault(u.path, []).append(record)
         self.resources |= fresh
 
     def text(self) -> str:
@@ -60,11 +71,11 @@ class Manifest:
 
 
 def read(folder: Path) -> Manifest:
-    """The folder's manifest; an empty one where there is none."""
+    """The folder's manifest; an empty one where there is none, or of an older version."""
     path = folder / NAME
-    if not path.is_file():
+    data = json.loads(path.read_text()) if path.is_file() else {}
+    if data.get("schema") != SCHEMA:
         return Manifest()
-    data = json.loads(path.read_text())
     return Manifest(data["tilelang"], data["modules"], data["digests"], data["resources"])
 
 
@@ -73,6 +84,6 @@ def _table(name: str, rows: Mapping[str, str]) -> str:
     return f'  "{name}": {{\n{body}\n  }}' if body else f'  "{name}": {{}}'
 
 
-def _records(entry: Mapping[str, Any]) -> str:
-    lines = ",\n".join(f"      {json.dumps(record)}" for record in entry["kernels"])
-    return f'{{"digest": {json.dumps(entry["digest"])}, "kernels": [\n{lines}\n    ]}}'
+def _records(records: Iterable[Mapping[str, Any]]) -> str:
+    lines = ",\n".join(f"      {json.dumps(record)}" for record in records)
+    return f"[\n{lines}\n    ]"

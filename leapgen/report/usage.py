@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from leapgen.report.text import table
 
+Key = tuple[str, str, str, int, int, int, int]
+
 
 @dataclass(frozen=True)
 class Usage:
     """What one kernel needs at one shape. Sizes in bytes; spills and stack are a thread's.
 
     models   whose shape it is; empty: a single head of the spec's own dimensions
+    digest   of the part of the module's text that the kernel comes from
     CPU kernels have no such figures: 0 everywhere.
     """
 
@@ -28,6 +31,17 @@ class Usage:
     spills: int = 0
     stack: int = 0
     shared: int = 0
+    digest: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What a later record replaces."""
+        return (self.path, self.kernel, self.target, self.K, self.V, self.H, self.HV)
+
+    @property
+    def arch(self) -> str:
+        """The arch's name, which is the module's folder."""
+        return self.path.split("/")[0]
 
     @property
     def ok(self) -> bool:

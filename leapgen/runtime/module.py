@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from leapgen import paths
 from leapgen.algebra.derive import derive
 from leapgen.algebra.lower import lower
 from leapgen.diagnostics import LeapgenError
+from leapgen.emit.parts import kernel_digest
 from leapgen.emit.render import render
 from leapgen.emit.render import stem as module_stem
 from leapgen.runtime import assemble
@@ -48,7 +48,7 @@ def load(
     cache       folder for modules that are not shipped and are generated now; default: the user's
     tables      folder of tuned configs (`leapgen tune --out`) in place of the shipped one. Those of
                 the present device are used: exact shape and nearest batch, nearest heads, or none;
-                records of another text of the module are named in a warning and ignored
+                records of other kernels than the module's are named in a warning and ignored
     picks       an alternative of each choice of the spec: `gate="lower_bound"`
 
     A shipped module is imported as it is. Window, compensators and dimensions are arguments of
@@ -93,15 +93,12 @@ def _tuned(path: Path, folder: Path | None, pin: bool) -> Module:
     device, places = present_device(module.arch)
     folder = folder or paths.data("tuning")
     names = [tuned_tables.path_of(folder, place, path.stem) for place in places]
-    found = tuned_tables.usable(names, text_digest(path.read_text(encoding="utf-8")), device)
+    names = [name for name in names if name.is_file()]
+    text = path.read_text(encoding="utf-8") if names else ""
+    found = tuned_tables.usable(names, kernel_digest(text), device)
     if not found and not pin:
         return module
     return module.with_table([record.tuned for record in found], pin=pin)
-
-
-def text_digest(text: str) -> str:
-    """16 hexadecimal digits of a module's text, as in `MANIFEST.json`."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def present_device(arch: str) -> tuple[str, tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """Tables of tuned configs: `tuning/<gpu>/tables/<module>.json`, one record a line.
 
-Written by `leapgen tune`, read when a module is loaded. A record is of one module text on one
-device; one whose module has changed since is named in a warning, once, and ignored.
+Written by `leapgen tune`, read when a module is loaded. A record is of one text of the kernels
+that a token launches (`leapgen.emit.parts.TUNED`) on one device; one whose kernels have changed
+since is named in a warning, once, and ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class BadTable(LeapgenError):
 
 
 class StaleTable(UserWarning):
-    """Records of a table were made for another text of the module, and are ignored."""
+    """Records of a table were made for other kernels than the module's, and are ignored."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Record:
     registers, spills   of a thread, kernel -> number; empty where they are not known
     error               largest error against the reference over its bound, of the check that each
                         config passes before it is timed; 0 if predicted
-    digest              of the module's text
+    digest              of the part of the module's text that step and flush come from
     device, sms         the driver's name of the device; its multiprocessors
     driver, versions    of the driver; package -> version
     date                YYYY-MM-DD
@@ -138,7 +139,7 @@ def merge(path: Path, records: Iterable[Record]) -> None:
 
 
 def usable(paths: Sequence[Path], digest: str, device: str) -> tuple[Record, ...]:
-    """Records for a module text on a device, from the first table that has any.
+    """Records for kernels of this digest on a device, from the first table that has any.
 
     A record of another product of the same name's folder counts as well, unless the device has
     records of its own. Names stale records in a warning, once a process. Errors: BadTable.
@@ -159,7 +160,7 @@ def _warn(path: Path, digest: str, stale: int, of: int) -> None:
             return
         _NAMED.add((str(path), digest))
     message = (
-        f"{path}: {stale} of {of} records are stale (made for another text of the module than "
-        f"{digest}) and are ignored; `leapgen tune` makes new ones"
+        f"{path}: {stale} of {of} records are stale (made for other kernels than the "
+        f"module's, {digest}) and are ignored; `leapgen tune` makes new ones"
     )
     warnings.warn(StaleTable(message), stacklevel=4)

@@ -11,6 +11,7 @@ from typing import Any
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError, MissingTool, listing
+from leapgen.emit.parts import kernel_digest
 from leapgen.report.progress import aside
 from leapgen.report.subjects import subject
 from leapgen.report.text import configs_text, table
@@ -146,7 +147,7 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     tuner = Tuner(bench, chain.plan, device, journal, request.budget, notice, save)
     with aside(notes.with_suffix(".log")), closing(bench.workers):
         outcome = tuner.run(shapes, request.batches)
-    return Tuned(stem, where, path, chain.source.digest, outcome, records)
+    return Tuned(stem, where, path, kernel_digest(chain.source.text), outcome, records)
 
 
 def locate(gpu: str) -> Where:

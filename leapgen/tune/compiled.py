@@ -12,13 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from leapgen.emit.parts import kernel_digest
 from leapgen.pipeline import Chain
+from leapgen.report.workers import Workers, needs
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.predict import Usage, kernel_us
 from leapgen.tune.bench import Config, Configs, Point, Timer, Unfit, launched
 from leapgen.tune.candidates import as_planned
-from leapgen.tune.workers import Workers, needs
 
 SHAPE = frozenset(("K", "V", "H", "HV", "P", "R", "D"))
 
@@ -39,7 +40,7 @@ class Compiled:
     def identity(self) -> dict[str, Any]:
         """See Bench."""
         return {
-            "module": self.chain.source.digest,
+            "module": kernel_digest(self.chain.source.text),
             "device": self.device,
             "sms": self.sms,
             "driver": self.driver,

@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 
 from leapgen.report.subjects import Subject, one_thread
+from leapgen.report.workers import build
 from leapgen.runtime.host import ArgumentError, CompileError, Module, Once, Shape, key_of
 from leapgen.tune import check, workload
 from leapgen.tune.bench import Configs, Lost, Point, Timer, Unfit
 from leapgen.tune.compiled import Compiled
 from leapgen.tune.timers import GraphTimer, WorkloadTimer, survives
-from leapgen.tune.workers import build
 
 CHECKED = ("step", "flush", "load_state", "materialize")
 """Kernels that every check and workload runs; the oracle's takes all."""

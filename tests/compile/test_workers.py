@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from leapgen import pipeline
+from leapgen.report.workers import Killed, Workers, build, needs
 from leapgen.runtime.host import Shape, TileLang
-from leapgen.tune.bench import Unfit
-from leapgen.tune.workers import Workers, build, needs
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,14 +43,14 @@ def test_needs_of_a_kernel_and_why_another_has_none() -> None:
         func = made.build(*SHAPE.builder_arguments, **config)
         TileLang("cuda").compile(func, {"kind": "cuda", "arch": "sm_90a"}, made.pass_configs)
         assert time.perf_counter() - start < 5.0  # from the cache on disk
-        with pytest.raises(Unfit, match="its process was killed"):
+        with pytest.raises(Killed, match="its process was killed"):
             workers.call(os._exit, 1)
         assert workers.call(os.getpid) != os.getpid()
 
 
 SCRIPT = """
 import os, time
-from leapgen.tune.workers import Workers
+from leapgen.report.workers import Workers
 if __name__ == "__main__":
     print(Workers(1).call(os.getpid), flush=True)
     time.sleep(600)

@@ -12,14 +12,20 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
+from leapgen.diagnostics import LeapgenError
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS
 from leapgen.report import resources
 from leapgen.report.subjects import prepare
 from leapgen.runtime import assemble
 from leapgen.runtime.host import Shape, TileLang
-from leapgen.tune.bench import Unfit
 
 Result = TypeVar("Result")
+
+
+class Killed(LeapgenError):
+    """The system ended a process that compiled a kernel, and the next one too."""
+
+
 # What building, lowering and assembling a kernel can raise.
 ERRORS = (
     resources.AssemblyFailed,
@@ -44,7 +50,7 @@ class Workers:
 
     def call(self, job: Callable[..., Result], *arguments: Any) -> Result:
         """Runs a function of a module in one of the processes; once more, in new ones, if the
-        system killed one. Errors: the function's, Unfit."""
+        system killed one. Errors: the function's, Killed."""
         for _ in range(2):
             pool = self._started()
             try:
@@ -52,7 +58,7 @@ class Workers:
             except BrokenExecutor:
                 with self._lock:
                     self._pool = None if self._pool is pool else self._pool
-        raise Unfit("does not compile: its process was killed")
+        raise Killed("does not compile: its process was killed")
 
     def _started(self) -> ProcessPoolExecutor:
         with self._lock:
