@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomic(path: Path, text: str) -> bool:
-    """Write a text file so that readers see the old content or all of the new; makes folders.
+def write_atomic(path: Path, content: str | bytes) -> bool:
+    """Write a file so that readers see the old content or all of the new; makes folders.
 
-    Returns whether the file changed: equal content is left alone, with its times.
+    Text becomes UTF-8. Returns whether the file changed: equal content is left alone, with its times.
     """
-    data = text.encode()
+    data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
