@@ -12,7 +12,7 @@ from pathlib import Path
 def write_atomic(path: Path, content: str | bytes) -> bool:
     """Write a file so that readers see the old content or all of the new; makes folders.
 
-    Text becomes UTF-8. Returns whether the file changed: equal content is left alone, with its times.
+    Text becomes UTF-8. Returns whether it changed: equal content is left alone, with its times.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:
