@@ -3,8 +3,9 @@
 A child process runs under `ncu` and launches steps and a flush between profiler marks (see
 dram_child.py). Reads are compared with DRAM's own counter: `ncu` empties the caches before each
 kernel, so that every byte is fetched. What a kernel writes may still lie in the cache when it ends;
-writes are therefore compared with the sectors that reach the cache, and DRAM's own count is given
-beside it.
+writes are therefore compared with the sectors that multiprocessors send to the cache, and DRAM's
+own count is given beside it. (Counting all writes of the cache would count twice what one half of it
+forwards to the other.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from leapgen.schedule.buffers import Shape
 from leapgen.schedule.plan import Plan
 
 READ, WRITE = "dram__bytes_read.sum", "dram__bytes_write.sum"
-STORED = "lts__t_sectors_op_write.sum"
+STORED = "lts__t_sectors_srcunit_tex_op_write.sum"
 METRICS = (READ, WRITE, STORED)
 SECTOR = 32
 CLOSE = 0.05

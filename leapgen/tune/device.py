@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from leapgen.files import locked
 from leapgen.report.subjects import Subject, one_thread
 from leapgen.report.workers import build
 from leapgen.runtime.host import ArgumentError, CompileError, Module, Once, Shape, key_of
@@ -26,11 +29,28 @@ CHECKED = ("step", "flush", "load_state", "materialize")
 @dataclass
 class DeviceBench(Compiled):
     """The module of `subject`, which runs here. Nothing of a caller's is touched: pools are its
-    own, and are gone when a check or a timer ends."""
+    own, and are gone when a check or a timer ends.
+
+    Several tuners may share a device: they compile side by side and take turns on it, so that none
+    runs in another's laps. Waiting costs nothing of a budget.
+    """
 
     subject: Subject | None = None
     _built: Once = field(default_factory=Once, init=False)
     _inputs: dict[Shape, workload.Inputs] = field(default_factory=dict, init=False)
+    _waited: float = field(default=0.0, init=False)
+
+    def clock(self) -> float:
+        """See Bench."""
+        return time.monotonic() - self._waited
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Holds the device against other tuners of this machine."""
+        begun = time.monotonic()
+        with locked(Path(tempfile.gettempdir()) / f"leapgen-tunes-{_identity(self._place)}"):
+            self._waited += time.monotonic() - begun
+            yield
 
     @property
     def predicted(self) -> bool:
@@ -56,11 +76,12 @@ class DeviceBench(Compiled):
         try:
             if not thorough or self.subject is None:
                 self.ready(shape, configs, thorough)
-                given = self._given(shape)
-                return check.against_default(spec, plan, self.module, candidate, given, shape)
+                with self._turn():
+                    given = self._given(shape)
+                    return check.against_default(spec, plan, self.module, candidate, given, shape)
             self.ready(shape, configs, thorough)
             subject = Subject(candidate, self.subject.arch, self.subject.how, self.subject.device)
-            with one_thread():
+            with one_thread(), self._turn():
                 return check.against_oracle(spec, plan, subject, shape)
         except (RuntimeError, ArgumentError) as error:
             if not survives(self._place):
@@ -70,6 +91,11 @@ class DeviceBench(Compiled):
     @contextmanager
     def timer(self, point: Point) -> Iterator[Timer]:
         """See Bench."""
+        with self._turn(), self._timer(point) as timer:
+            yield timer
+
+    @contextmanager
+    def _timer(self, point: Point) -> Iterator[Timer]:
         gpu = self._place.startswith("cuda")
         cache = torch.cuda.get_device_properties(self._place).L2_cache_size if gpu else 0
         timer: WorkloadTimer | None = None
@@ -116,6 +142,13 @@ class DeviceBench(Compiled):
                 list(workers.map(one, jobs))
         except CompileError as error:
             raise Unfit(str(error)) from error
+
+
+def _identity(place: str) -> str:
+    """A name of the device that all processes of this machine give it."""
+    if not place.startswith("cuda"):
+        return place
+    return str(torch.cuda.get_device_properties(place).uuid)
 
 
 def _few(shape: Shape) -> Shape:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from leapgen.report.subjects import Subject, subject
 from leapgen.runtime import host, tables
 from leapgen.runtime.host import Shape
 from leapgen.tune import check, command, workload
-from leapgen.tune.bench import Unfit
+from leapgen.tune.bench import Point, Unfit
 from leapgen.tune.device import DeviceBench
 
 pytest.importorskip("tilelang")
@@ -199,3 +201,27 @@ def test_compiler_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixt
     os.write(2, b"after\n")
     assert log.read_text() == "a warning of a library\n"
     assert capfd.readouterr().err == "after\n"
+
+
+def test_tuners_take_turns_on_a_device_and_do_not_pay_for_it() -> None:
+    chain = pipeline.compile("gdn", "cpu", format="fp32-window")
+    on = subject(chain.source, "cpu")
+    mine, other = (DeviceBench(chain, on.module, "here", 1, subject=on) for _ in range(2))
+    point = Point(Shape(16, 8, 1, 1, 4, 0), 2)
+    held, seen = threading.Event(), []
+
+    def second() -> None:
+        held.wait()
+        before = other.clock()
+        with other.timer(point):
+            seen.append(("second", other.clock() - before))
+
+    waiting = threading.Thread(target=second)
+    waiting.start()
+    with mine.timer(point):
+        held.set()
+        time.sleep(1.0)
+        seen.append(("first", 0.0))
+    waiting.join()
+    assert [name for name, _ in seen] == ["first", "second"]
+    assert seen[1][1] < 0.9  # its own work, not the second that it waited
