@@ -4,7 +4,7 @@ A child process runs under `ncu` and launches steps and a flush between profiler
 dram_child.py). Reads are compared with DRAM's own counter: `ncu` empties the caches before each
 kernel, so that every byte is fetched. What a kernel writes may still lie in the cache when it ends;
 writes are therefore compared with the sectors that multiprocessors send to the cache, and DRAM's
-own count is given beside it. (Counting all writes of the cache would count twice what one half of it
+own count is given beside it. (All writes of the cache would count twice what one half of it
 forwards to the other.)
 """
 
