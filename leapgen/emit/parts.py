@@ -10,6 +10,7 @@ import ast
 import hashlib
 import symtable
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 TUNED = ("step", "flush")
@@ -17,7 +18,8 @@ TUNED = ("step", "flush")
 
 
 def kernel_digest(text: str, kernels: Iterable[str] = TUNED) -> str:
-    """16 hexadecimal digits of all top-level statements that kernels of a module's text need.
+    """16 hexadecimal digits of all top-level statements that kernels of a module's text need;
+    lines of comments do not count.
 
     text     a generated module
     kernels  names as in `MODULE.kernels`; those that the module does not have count as absent
@@ -29,34 +31,42 @@ def kernel_digest(text: str, kernels: Iterable[str] = TUNED) -> str:
         name = todo.pop()
         if name in parts and name not in reached:
             reached.add(name)
-            todo += parts[name][1]
-    segments = {parts[name][0] for name in reached}
+            todo += parts[name].used
     # In the text's order, which a set does not keep.
-    whole = "\n".join(source for _, source in sorted(segments))
+    spans = sorted({parts[name].span for name in reached})
+    lines = text.splitlines()
+    whole = "\n".join(line for a, b in spans for line in lines[a:b] if not _comment(line))
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
-_Part = tuple[tuple[int, str], frozenset[str]]
+@dataclass(frozen=True)
+class _Part:
+    """A top-level statement that binds a name, and the names of the module that it uses."""
+
+    span: tuple[int, int]
+    used: frozenset[str]
 
 
 @lru_cache(maxsize=8)
 def _parts(text: str) -> Mapping[str, _Part]:
-    """Name -> line and source of the top-level statement that binds it, and the names it uses."""
-    lines = text.splitlines()
+    """Name -> the top-level statement that binds it."""
     found: dict[str, _Part] = {}
     scopes = {s.get_name(): s for s in symtable.symtable(text, "module", "exec").get_children()}
     for node in ast.parse(text).body:
         bound = _bound(node)
-        if not bound:
-            continue
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-        source = "\n".join(lines[first - 1 : node.end_lineno])
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         # Variables of a function are no names of the module: one may be called `step`.
-        used = frozenset(names & _globals(scopes[bound[0]]) if bound[0] in scopes else names)
+        if bound and bound[0] in scopes:
+            names &= _globals(scopes[bound[0]])
+        span = (node.lineno - 1, node.end_lineno or node.lineno)
         for name in bound:
-            found[name] = ((first, source), used)
+            found[name] = _Part(span, frozenset(names))
     return found
+
+
+def _comment(line: str) -> bool:
+    """With a blank behind the sign: `#pragma` of a string of CUDA is code."""
+    return line.lstrip().startswith("# ")
 
 
 def _bound(node: ast.stmt) -> list[str]:

@@ -53,6 +53,7 @@ MODULE = (build_step, build_copy)
         ),  # one statement binds both
         ('"threads": TABLE', '"threads": 7', {"step"}),  # the default config belongs to a kernel
         ("MODULE = (build_step, build_copy)", "MODULE = ()", set()),
+        ("    return x + LIMIT", "    # why\n    return x + LIMIT", set()),
         ("import somewhere", "import elsewhere", set()),
     ],
 )
