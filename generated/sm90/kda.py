@@ -360,8 +360,8 @@ def config_step(K, V, H, HV, P, R, D=0):
         if resident:
             fused = 1 if by_words(K, V, P, R) else 0
             resident = min(resident, 233472 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
-            # Measured on an H200: with vector decays a state as words leaves room for fewer blocks. Elsewhere
-            # more blocks would spill.
+            # Measured on an H200: a seventh block is as fast and would spill with few heads. On sm100 a
+            # sixth spills.
             most = 768 // (1 if K <= V else 1.5) if fused else 896
             blocks = max(1, min(resident, int(most // V), 32))
             return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
@@ -3700,7 +3700,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=256, min_blocks=4):
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
     if by_words(K, V, P, R):
-        return {"threads": V, "words": True, "min_blocks": max(1, 256 // V)}
+        return {"threads": V, "words": True, "min_blocks": max(1, (384 if K <= 128 else 256) // V)}
     return _config_slices(K, V, P, R)
 
 
@@ -4210,9 +4210,10 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                 rounds = T.alloc_var("int32")
                 m_words = m_pairs  # both tiles are held in registers
-                # The given state. A warp's lanes stand side by side along whichever axis is dense, with all loads of
-                # the tile in flight at once; it becomes words by way of shared memory, once its peak is known.
-                m_given = T.alloc_local((K,), "float32")
+                # The given state, in two passes: its peak, then words by way of shared memory. The second finds in the
+                # cache what the first has fetched; all of it in registers would leave room for half as many blocks. A
+                # warp's lanes stand side by side along whichever axis is dense.
+                m_given = T.alloc_local((32,), "float32")
                 m_tile = T.alloc_shared((V * (K + 8),), "float16")
                 m_peak = T.alloc_var("float32")
                 m_dense = T.alloc_var("bool")
@@ -4221,11 +4222,12 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 m_from = row * state_row + head * state_head + 32 * warp * state_value + T.if_then_else(
                     m_dense, lane * state_key, lane * state_value
                 )
-                for ee in T.unroll(K):
-                    m_given[ee] = state[m_from + T.if_then_else(m_dense, T.Cast("int64", ee // BLOCK) * state_value + T.Cast("int64", ee % BLOCK * 32) * state_key, T.Cast("int64", ee) * state_key)]
                 m_peak = 0.0
-                for ee in T.unroll(K):
-                    m_peak = T.max(m_peak, T.abs(m_given[ee]))
+                for part in T.serial(BLOCK):
+                    for ee in T.unroll(32):
+                        m_given[ee] = state[m_from + T.if_then_else(m_dense, T.Cast("int64", (32 * part + ee) // BLOCK) * state_value + T.Cast("int64", (32 * part + ee) % BLOCK * 32) * state_key, T.Cast("int64", 32 * part + ee) * state_key)]
+                    for ee in T.unroll(32):
+                        m_peak = T.max(m_peak, T.abs(m_given[ee]))
                 m_best[0] = T.call_extern(
                     "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(
                         m_peak, "uint32"
@@ -4237,13 +4239,16 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 for ww_ in T.unroll(WARPS):
                     m_peak = T.max(m_peak, T.reinterpret(m_bests[0, ww_], "float32"))
                 m_shift = T.max(T.min((9 - binary_exponent(m_peak)) >> 1, 60), -60)
-                for ee in T.unroll(K):
-                    m_place = T.if_then_else(
-                        m_dense, ee // BLOCK * (K + 8) + ee % BLOCK * 32 + lane, lane * (K + 8) + ee
-                    )
-                    m_tile[32 * warp * (K + 8) + m_place] = T.Cast(
-                        "float16", m_given[ee] * two_to(2 * m_shift)
-                    )
+                for part in T.serial(BLOCK):
+                    for ee in T.unroll(32):
+                        m_given[ee] = state[m_from + T.if_then_else(m_dense, T.Cast("int64", (32 * part + ee) // BLOCK) * state_value + T.Cast("int64", (32 * part + ee) % BLOCK * 32) * state_key, T.Cast("int64", 32 * part + ee) * state_key)]
+                    for ee in T.unroll(32):
+                        m_place = T.if_then_else(
+                            m_dense, (32 * part + ee) // BLOCK * (K + 8) + (32 * part + ee) % BLOCK * 32 + lane, lane * (K + 8) + 32 * part + ee
+                        )
+                        m_tile[32 * warp * (K + 8) + m_place] = T.Cast(
+                            "float16", m_given[ee] * two_to(2 * m_shift)
+                        )
                 T.sync_warp()
                 for xx in T.unroll(BLOCK):
                     for rr in T.unroll(4):
