@@ -1,4 +1,4 @@
-"""What the host spends on a step: `python -m leapgen.bench.host_cost [SPEC]`.
+"""What the host spends on a step: `python -m leapgen.bench.host_cost SPEC`.
 
 The same step through the module's checked call, through torch's operator and bound once; each with
 launches that do nothing (the host's own work) and, on a GPU, with the kernels (all that a launch
@@ -108,7 +108,7 @@ def measure(spec: str, rows: int, H: int, HV: int, command: str) -> dict[str, An
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m leapgen.bench.host_cost", description=__doc__)
-    parser.add_argument("spec", nargs="?", default="gdn")
+    parser.add_argument("spec")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--heads", type=int, nargs=2, default=(16, 32), metavar=("H", "HV"))
     parser.add_argument("--json", type=Path, default=None, help="default: tuning/<gpu>/bench/")
