@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 
@@ -16,8 +18,32 @@ def refused(name: str, expected: object, found: object) -> ArgumentError:
     return ArgumentError(f"{name}: expected {expected}, found {found}")
 
 
+class Held(ABC):
+    """What a model's cache may hold in place of a state's tensor.
+
+    inputs  of a step, in its order; H, HV: heads
+    """
+
+    inputs: Sequence[Input]
+    H: int
+    HV: int
+    dtype = torch.float32
+
+    def to(self, *_: object, **__: object) -> Self:
+        """Itself: models convert what they take for a tensor."""
+        return self
+
+    @abstractmethod
+    def step(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One token a row; inputs [rows, heads, axis], of any float type. Returns [rows, HV, V]."""
+
+    @abstractmethod
+    def materialize(self) -> torch.Tensor:
+        """FP32 [rows, HV, K, V]."""
+
+
 @dataclass(eq=False)
-class State:
+class State(Held):
     """The state of one layer for all rows of a batch: what models hand from their cache to their
     kernels and back. They only store it, pass it on and call `.to`.
 
@@ -36,16 +62,14 @@ class State:
     loads: int = 0
     _bound: BoundStep | None = field(default=None, repr=False)
 
-    dtype = torch.float32
+    def __post_init__(self) -> None:
+        self.inputs = self.module.inputs
+        self.H, self.HV = self.pool.shape.H, self.pool.shape.HV
 
     @property
     def device(self) -> torch.device:
         """Where the pool is."""
         return self.pool.device
-
-    def to(self, *_: object, **__: object) -> State:
-        """Itself: models convert what they take for a tensor."""
-        return self
 
     def load(self, slots: torch.Tensor, state: torch.Tensor) -> None:
         """Quantize FP32 states [rows, HV, K, V] at the present position. Errors: ArgumentError."""
@@ -60,8 +84,7 @@ class State:
         return self.module.materialize(self.pool, self.taken(), layout="KV")
 
     def step(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """One token a row; inputs in the module's order, [rows, heads, axis], of any float type.
-        Returns [rows, HV, V]."""
+        """See `Held`; the module's types are taken by conversion."""
         slots, module, shape = self.taken(), self.module, self.pool.shape
         given = [x.to(DTYPES[i.dtype]) for i, x in zip(module.inputs, inputs, strict=True)]
         sizes = (slots.shape[0], shape.HV, shape.V)
@@ -89,11 +112,12 @@ class State:
         self.slots, self.position, self._bound = None, 0, None
 
 
-def heads_of(value: torch.Tensor, spec: Input, module_heads: int) -> torch.Tensor:
-    """Token 0 of [rows, 1, heads, ...] with the heads that a module wants: models may repeat key
+def heads_of(value: torch.Tensor, spec: Input, held: Held) -> torch.Tensor:
+    """Token 0 of [rows, 1, heads, ...] with the heads that a step wants: models may repeat key
     heads for each value head, and a view takes one of each."""
-    repeated, rest = divmod(value.shape[2], module_heads)
+    heads = held.HV if spec.per == "value" else held.H
+    repeated, rest = divmod(value.shape[2], heads)
     if value.shape[1] != 1 or rest:
-        expected = f"one token and a multiple of {module_heads} heads"
+        expected = f"one token and a multiple of {heads} heads"
         raise refused(spec.name, expected, list(value.shape))
     return value[:, 0, ::repeated]

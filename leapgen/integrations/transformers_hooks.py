@@ -1,8 +1,8 @@
 """Where transformers' models call their recurrences, and what stands there once enabled.
 
 A model's `forward` looks two functions up in its module: one for single tokens and one for many.
-Both are exchanged for functions that do as before on tensors, and on a `State` run our kernels (one
-token), or the original on the materialized state (several tokens).
+Both are exchanged for functions that do as before on tensors; where the cache holds a `Held` state,
+they run its step (one token), or the original on the materialized state (several tokens).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from leapgen.integrations.state import State, heads_of
+from leapgen.integrations.state import Held, heads_of
 
 TESTED = ((5, 17), (5, 18))
 """Versions of transformers: from the first, below the second."""
@@ -87,20 +87,26 @@ def install(family: Family) -> None:
     """Exchange both functions of a family's module; once, however often it is called."""
     module = importlib.import_module(family.module)
     for name, make in ((family.decode, _decode), (family.prefill, _prefill)):
-        original = getattr(module, name)
-        if not hasattr(original, _MARK):
-            setattr(module, name, make(original, family))
+        present = getattr(module, name)
+        if original(present) is present:
+            setattr(module, name, make(present, family))
 
 
 def uninstall(family: Family) -> None:
     """The originals again."""
     module = importlib.import_module(family.module)
     for name in (family.decode, family.prefill):
-        setattr(module, name, getattr(getattr(module, name), _MARK, getattr(module, name)))
+        setattr(module, name, original(getattr(module, name)))
 
 
-def _decode(original: Callable[..., Any], family: Family) -> Callable[..., Any]:
-    @functools.wraps(original)
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What stood in a function's place before it was exchanged."""
+    found: Callable[..., Any] = getattr(function, _MARK, function)
+    return found
+
+
+def _decode(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
+    @functools.wraps(before)
     def decode(
         query: torch.Tensor,
         key: torch.Tensor,
@@ -111,28 +117,25 @@ def _decode(original: Callable[..., Any], family: Family) -> Callable[..., Any]:
         initial_state: Any = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, Any]:
-        if not isinstance(initial_state, State):
+        if not isinstance(initial_state, Held):
             kwargs["initial_state"] = initial_state
-            return original(query, key, value, g, beta, *args, **kwargs)  # type: ignore[no-any-return]
+            return before(query, key, value, g, beta, *args, **kwargs)  # type: ignore[no-any-return]
         found = dict(zip(family.inputs, (query, key, value, g, beta), strict=True))
-        shape = initial_state.pool.shape
-        inputs = [
-            heads_of(found[i.name], i, shape.HV if i.per == "value" else shape.H)
-            for i in initial_state.module.inputs
-        ]
-        out = initial_state.step(inputs)
+        out = initial_state.step(
+            [heads_of(found[i.name], i, initial_state) for i in initial_state.inputs]
+        )
         return out[:, None].to(query.dtype), initial_state
 
-    setattr(decode, _MARK, original)
+    setattr(decode, _MARK, before)
     return decode
 
 
-def _prefill(original: Callable[..., Any], _: Family) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _prefill(before: Callable[..., Any], _: Family) -> Callable[..., Any]:
+    @functools.wraps(before)
     def prefill(*args: Any, initial_state: Any = None, **kwargs: Any) -> Any:
-        if isinstance(initial_state, State):
+        if isinstance(initial_state, Held):
             initial_state = initial_state.materialize()
-        return original(*args, initial_state=initial_state, **kwargs)
+        return before(*args, initial_state=initial_state, **kwargs)
 
-    setattr(prefill, _MARK, original)
+    setattr(prefill, _MARK, before)
     return prefill
