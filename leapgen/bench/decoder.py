@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from transformers.cache_utils import DynamicCache, LinearAttentionLayer, StaticLayer
 
+from leapgen.integrations.decode_models import FULL, LINEAR
 from leapgen.integrations.fp32_state import Call, Fp32State
 from leapgen.integrations.state import Held, State
 from leapgen.runtime.host import Input, Module
@@ -25,7 +26,7 @@ CHUNK = 64
 TIMED = 0.25
 """Seconds of a sample; and at least STEPS steps, so that every phase of a window is in it."""
 STEPS, SAMPLES = 32, 3
-MASKS = {"full_attention": None, "linear_attention": None}
+MASKS = {FULL: None, LINEAR: None}
 
 
 class Arm(Protocol):
@@ -162,9 +163,7 @@ class Decoder:
         self._conv: list[torch.Tensor] = []
         for index, kind in enumerate(model.config.layer_types):
             self.cache.layers[index] = (
-                self._linear(index)
-                if kind == "linear_attention"
-                else _Rolling(context, self.positions)
+                self._linear(index) if kind == LINEAR else _Rolling(context, self.positions)
             )
         self.fill(seed)
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -112,6 +112,54 @@ class State(Held):
         self.slots, self.position, self._bound = None, 0, None
 
 
+class Slots:
+    """Which of a number of slots are free; the same ones in all layers."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = list(range(count))[::-1]
+
+    @property
+    def free(self) -> int:
+        """How many."""
+        return len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """Slots for a batch. Errors: ArgumentError if fewer are free."""
+        if count > self.free:
+            raise refused("slots", f"at most {self.free} free ones", f"a batch of {count}")
+        return [self._free.pop() for _ in range(count)]
+
+    def give(self, slots: list[int]) -> None:
+        """Slots that are free again."""
+        self._free += slots
+
+
+class Batch:
+    """The slots of one cache: taken for its first batch, kept until released."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._taken: list[int] = []
+        self._rows: dict[torch.device, torch.Tensor] = {}
+
+    def rows(self, count: int, device: torch.device) -> torch.Tensor:
+        """int32 [count] on a device. Errors: ArgumentError for another number of rows than before,
+        or too few free slots."""
+        if not self._taken:
+            self._taken = self._slots.take(count)
+        if count != len(self._taken):
+            raise refused("input_ids", f"{len(self._taken)} rows, as before", count)
+        if device not in self._rows:
+            self._rows[device] = torch.tensor(self._taken, dtype=torch.int32, device=device)
+        return self._rows[device]
+
+    def release(self) -> None:
+        """All slots are free again."""
+        self._slots.give(self._taken)
+        self._taken, self._rows = [], {}
+
+
 def heads_of(value: torch.Tensor, spec: Input, held: Held) -> torch.Tensor:
     """Token 0 of [rows, 1, heads, ...] with the heads that a step wants: models may repeat key
     heads for each value head, and a view takes one of each."""

@@ -20,7 +20,7 @@ import transformers
 from transformers.cache_utils import DynamicCache, LinearAttentionLayer
 
 from leapgen.diagnostics import LeapgenError, listing
-from leapgen.integrations.state import State, refused
+from leapgen.integrations.state import Batch, Slots, State, refused
 from leapgen.integrations.transformers_hooks import FAMILIES, TESTED, Family, install, uninstall
 from leapgen.runtime.host import Module, Pool
 from leapgen.runtime.module import load
@@ -83,8 +83,7 @@ class Adapter:
         self, family: Family, config: Any, module: Module, pools: Mapping[int, Pool]
     ) -> None:
         self.family, self.config, self.module, self.pools = family, config, module, pools
-        self.slots = min(pool.slots for pool in pools.values())
-        self._free = list(range(self.slots))[::-1]
+        self.slots = Slots(min(pool.slots for pool in pools.values()))
 
     def cache(self) -> StateCache:
         """An empty cache; it takes a slot for each row of its first prefill, and `release`, or
@@ -94,17 +93,7 @@ class Adapter:
     @property
     def free(self) -> int:
         """Slots that no cache has."""
-        return len(self._free)
-
-    def take(self, count: int) -> list[int]:
-        """Slots for a batch. Errors: ArgumentError if fewer are free."""
-        if count > len(self._free):
-            raise refused("slots", f"at most {len(self._free)} free ones", f"a batch of {count}")
-        return [self._free.pop() for _ in range(count)]
-
-    def give(self, slots: list[int]) -> None:
-        """Slots that are free again."""
-        self._free += slots
+        return self.slots.free
 
     def bytes_per_request(self) -> int:
         """What one slot holds in all layers."""
@@ -124,8 +113,7 @@ class StateCache(DynamicCache):  # type: ignore[misc]
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(config=adapter.config)
         self.adapter = adapter
-        self._taken: list[int] = []
-        self._rows: dict[torch.device, torch.Tensor] = {}
+        self.batch = Batch(adapter.slots)
         self._place()
 
     def _place(self) -> None:
@@ -136,17 +124,6 @@ class StateCache(DynamicCache):  # type: ignore[misc]
     def states(self) -> dict[int, State]:
         """By layer."""
         return {i: x.state for i, x in enumerate(self.layers) if isinstance(x, StateLayer)}
-
-    def rows(self, count: int, device: torch.device) -> torch.Tensor:
-        """The slots of the batch, taken by the first layer that asks. Errors: ArgumentError for
-        another number of rows, or too few free slots."""
-        if not self._taken:
-            self._taken = self.adapter.take(count)
-        if count != len(self._taken):
-            raise refused("input_ids", f"{len(self._taken)} rows, as before", count)
-        if device not in self._rows:
-            self._rows[device] = torch.tensor(self._taken, dtype=torch.int32, device=device)
-        return self._rows[device]
 
     def reset(self) -> None:
         """Empty, as a new cache; its slots are free again."""
@@ -159,8 +136,7 @@ class StateCache(DynamicCache):  # type: ignore[misc]
         """Give the slots back, emptied."""
         for state in self.states.values():
             state.empty()
-        self.adapter.give(self._taken)
-        self._taken, self._rows = [], {}
+        self.batch.release()
 
     def __enter__(self) -> StateCache:
         return self
@@ -199,7 +175,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """As in transformers; several tokens pass here, so they are counted here."""
         # Refuses a batch that does not fit before any state is written.
-        self.cache.rows(conv_states.shape[0], self.state.device)
+        self.cache.batch.rows(conv_states.shape[0], self.state.device)
         self.state.position += conv_states.shape[-1]
         found: torch.Tensor = super().update_conv_state(conv_states, state_idx, **kwargs)
         return found
@@ -210,7 +186,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         """A tensor [rows, HV, K, V] is quantized into the slots; a state is there already."""
         if recurrent_states is not self.state:
             tensor: Any = recurrent_states
-            self.state.load(self.cache.rows(tensor.shape[0], self.state.device), tensor)
+            self.state.load(self.cache.batch.rows(tensor.shape[0], self.state.device), tensor)
         self.recurrent_states[state_idx] = self.state
         self.is_recurrent_states_initialized[state_idx] = True
         return self.state
