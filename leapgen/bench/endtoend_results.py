@@ -73,14 +73,15 @@ def parse(arguments: Sequence[str] | None, models: Sequence[str]) -> argparse.Na
 
 def finish(
     options: argparse.Namespace,
-    measure: Callable[[Path, Callable[[str], None]], dict[str, Any]],
+    measure: Callable[[Path, Callable[[str], None]], object],
 ) -> None:
     """Measures, or reads a result; prints the table and draws the picture where that can be."""
     if options.saved is not None:
-        report, path = json.loads(options.saved.read_text()), options.saved
+        path = options.saved
     else:
         path = options.json or _default()
-        report = measure(path, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+        measure(path, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+    report = json.loads(path.read_text())
     print(markdown(report))  # noqa: T201 - the result
     if importlib.util.find_spec("matplotlib") is not None:
         draw(report, path.with_suffix(".png"))
