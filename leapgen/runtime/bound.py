@@ -66,7 +66,9 @@ def _direct(call: Callable[..., Any]) -> Callable[..., Any]:
     executable = getattr(adapter, "get_exportable_executable", None)
     if executable is None or getattr(adapter, "result_idx", True):
         return call
-    function: Callable[..., Any] = executable().jit().main
+    found = executable()
+    # Compiled now, it is linked by `jit`; from TileLang's cache it is a library already.
+    function: Callable[..., Any] = (found.jit() if hasattr(found, "jit") else found).main
     return function
 
 

@@ -39,7 +39,7 @@ def originals() -> Iterator[None]:
 
 def request(**changes: Any) -> endtoend.Request:
     given = {"batches": (1, 4), "context": 16, "memory": MEMORY, "tiny": True}
-    return endtoend.Request(decode_models.MODELS, **{**given, **changes})
+    return endtoend.Request(**{"models": decode_models.MODELS, **given, **changes})
 
 
 def quiet(_: str) -> None:
@@ -100,7 +100,11 @@ def test_a_batch_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Decoder, "__init__", limited)
     monkeypatch.setattr(endtoend, "MARGIN", 0.6)
-    found = endtoend.run(request(budget=120.0, memory=1_500_000), tmp_path / "x.json", quiet)
+    found = endtoend.run(
+        request(models=decode_models.MODELS[1:], budget=120.0, memory=1_500_000),
+        tmp_path / "x.json",
+        quiet,
+    )
     for part in found["models"]:
         arms = part["largest"]["arms"]
         for name, limit in limits.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny_pools import SIZES, Spy, ints, sliced
 
 import leapgen
+from leapgen.runtime import bound as bound_module
 from leapgen.runtime import host
 from leapgen.runtime.bound import BoundStep
 from leapgen.runtime.ops import operators
@@ -167,6 +169,23 @@ def test_arguments_are_those_of_a_step(tiny: host.Module) -> None:
                 assert (a.shape, a.dtype, a.data_ptr()) == (b.shape, b.dtype, b.data_ptr())
             else:
                 assert a == b
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_adapters_are_passed_by(cached: bool) -> None:
+    """TileLang's tvm_ffi kernels, compiled now or loaded; others are called as they are."""
+
+    def main(*_: object) -> str:
+        return "main"
+
+    library = SimpleNamespace(main=main)
+    found = library if cached else SimpleNamespace(jit=lambda: library)
+    adapter = SimpleNamespace(get_exportable_executable=lambda: found, result_idx=[])
+    assert bound_module._direct(SimpleNamespace(adapter=adapter)) is main  # type: ignore[arg-type]
+    adapter.result_idx = [1]
+    kernel = SimpleNamespace(adapter=adapter)
+    assert bound_module._direct(kernel) is kernel  # type: ignore[arg-type, comparison-overlap]
+    assert bound_module._direct(main) is main
 
 
 def test_no_rows_launch_nothing(gdn: host.Module) -> None:
