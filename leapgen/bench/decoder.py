@@ -116,8 +116,9 @@ class _Rolling(StaticLayer):  # type: ignore[misc]
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocates."""
         super().lazy_initialization(key_states, value_states)
-        self.keys.normal_()
-        self.values.normal_()
+        generator = torch.Generator(self.device).manual_seed(1)  # the same in every decoder
+        self.keys.normal_(generator=generator)
+        self.values.normal_(generator=generator)
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         """The new token in place of the oldest."""

@@ -121,7 +121,6 @@ class _Run:
         self.note(f"{self.shape.name}: agreement {self.report['agreement']}")
 
     def _logits(self, arm: Arm, rows: int, tokens: int, broken: bool = False) -> torch.Tensor:
-        torch.manual_seed(1)
         decoder, found = self.decoder(arm, rows), []
         every = torch.arange(rows, dtype=torch.int32, device=self.device)
         vocabulary = self.model.config.vocab_size

@@ -102,7 +102,7 @@ class Adapter:
 @functools.cache
 def _cache_class() -> Any:
     """Made when it is needed: the package cannot be imported everywhere."""
-    parent = importlib.import_module("fla.models.cache_utils").FLACache
+    parent = importlib.import_module("fla.models.cache_utils").Cache
 
     class StateCache(parent):  # type: ignore[misc, valid-type]
         """Recurrent states in pools, everything else as before."""
@@ -110,13 +110,14 @@ def _cache_class() -> Any:
         def __init__(self, adapter: Adapter) -> None:
             super().__init__()
             self.batch = Batch(adapter.slots)
-            self.states = {i: State(*both) for i, both in adapter.states.items()}
+            # Not `states`: by that name the package knows caches of an older kind.
+            self.held = {i: State(*both) for i, both in adapter.states.items()}
 
         def update(self, recurrent_state: Any = None, **rest: Any) -> Any:
             """A tensor [rows, HV, V, K] is quantized; a state is there already."""
             index = rest.get("layer_idx", 0)
-            if index in self.states and isinstance(recurrent_state, torch.Tensor):
-                state = self.states[index]
+            if index in self.held and isinstance(recurrent_state, torch.Tensor):
+                state = self.held[index]
                 rows = self.batch.rows(recurrent_state.shape[0], state.device)
                 state.position += rest.get("offset") or 1
                 state.load(rows, recurrent_state.mT)
@@ -125,7 +126,7 @@ def _cache_class() -> Any:
 
         def release(self) -> None:
             """Give the slots back, emptied; the cache is empty too."""
-            for state in self.states.values():
+            for state in self.held.values():
                 state.empty()
             self.batch.release()
             super().reset()
@@ -135,6 +136,10 @@ def _cache_class() -> Any:
         def reorder_cache(self, beam_idx: Any) -> None:
             """Raises Unsupported: beams would have to copy slots at every token."""
             raise Unsupported("generate: expected num_beams=1, found a search that reorders rows")
+
+        def batch_repeat_interleave(self, repeats: int) -> None:
+            """Raises Unsupported."""
+            self.reorder_cache(repeats)
 
     return StateCache
 

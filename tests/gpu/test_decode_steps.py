@@ -94,7 +94,7 @@ def test_models_of_fla(name: str, record_property: Record) -> None:
         found, at = [], 0
         for count in pieces:
             if lose and at:
-                for state in cache.states.values():
+                for state in cache.held.values():
                     state.module.reset(state.pool, state.taken())
             with torch.no_grad():
                 out = model(tokens[:, at : at + count], past_key_values=cache, use_cache=True)
@@ -102,11 +102,11 @@ def test_models_of_fla(name: str, record_property: Record) -> None:
             at += count
         return torch.cat(found[1:], dim=1)
 
-    want = forced(importlib.import_module("fla.models.cache_utils").FLACache())
+    want = forced(importlib.import_module("fla.models.cache_utils").Cache())
     adapter = enable(model, slots=3)
     cache = adapter.cache()
     found = forced(cache)
-    state = next(iter(cache.states.values()))
+    state = next(iter(cache.held.values()))
     counts = (state.steps, state.loads)
     cache.release()
     lost = forced(adapter.cache(), lose=True)

@@ -55,13 +55,13 @@ def loop(
 
 class Cache:
     def __init__(self) -> None:
-        self.held: dict[int, Any] = {}
+        self.entries: dict[int, Any] = {}
 
     def update(self, recurrent_state: Any = None, *, layer_idx: int, offset: int) -> None:
-        self.held[layer_idx] = recurrent_state
+        self.entries[layer_idx] = recurrent_state
 
     def reset(self) -> None:
-        self.held.clear()
+        self.entries.clear()
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> type[torch.nn.Module]:
@@ -96,7 +96,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> type[torch.nn.Module]:
                 beta=beta,
                 A_log=self.A_log,
                 dt_bias=self.dt_bias,
-                initial_state=cache.held.get(self.layer_idx),
+                initial_state=cache.entries.get(self.layer_idx),
                 output_final_state=True,
                 state_v_first=True,
                 cu_seqlens=lengths,
@@ -108,7 +108,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> type[torch.nn.Module]:
     kimi = ModuleType("fla.layers.kda")
     kimi.fused_recurrent_kda = kimi.chunk_kda = loop  # type: ignore[attr-defined]
     caches = ModuleType("fla.models.cache_utils")
-    caches.FLACache = Cache  # type: ignore[attr-defined]
+    caches.Cache = Cache  # type: ignore[attr-defined]
     for module in (layers, kimi, caches):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for name in ("fla", "fla.layers", "fla.models"):
@@ -149,11 +149,11 @@ def test_tokens_one_and_several(model: Any) -> None:
         want, found = run(model, part, plain), run(model, part, held)
         errors.append(float((found - want).norm() / want.norm()))
         at, steps = at + count, steps + (count == 1)
-    state = held.states[0]
-    assert isinstance(held.held[0], fla_models.State)
+    state = held.held[0]
+    assert isinstance(held.entries[0], fla_models.State)
     assert (state.steps, state.loads, state.position) == (steps, 2, at)
     assert max(errors) < 0.02
-    for state in held.states.values():
+    for state in held.held.values():
         state.module.reset(state.pool, state.taken())
     found, want = run(model, x[:, -1:], held), run(model, x[:, -1:], plain)
     assert float((found - want).norm() / want.norm()) > 0.1
@@ -170,12 +170,12 @@ def test_packed_rows(model: Any) -> None:
     single = torch.arange(ROWS + 1)
     pair = [run(model, x[:, 9].unsqueeze(0), c, single) for c in (plain, held)]
     assert float((pair[1] - pair[0]).norm() / pair[0].norm()) < 0.02
-    assert held.states[0].steps == 1
+    assert held.held[0].steps == 1
     ragged = torch.tensor([0, 2, 3, 3 + 3])
     tokens = torch.cat([x[0, :2], x[1, :1], x[2, :3]])[None]
     pair = [run(model, tokens, c, ragged) for c in (plain, held)]
     assert float((pair[1] - pair[0]).norm() / pair[0].norm()) < 0.02
-    assert held.states[0].steps == 1
+    assert held.held[0].steps == 1
 
 
 def test_refusals(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
