@@ -212,8 +212,7 @@ class WindowModel:
     # ---- flush, and whole slots
 
     def _flush(self, rows: Ints, active: Mask) -> None:
-        position = self.pool["phase"][rows] + self.pool["cursor"][rows]
-        full = position >= self.shape.P
+        full = self.pool["phase"][rows] + self.pool["cursor"][rows] >= self.shape.P
         row, head = np.nonzero(active & full)
         if not len(row):
             return
@@ -227,8 +226,6 @@ class WindowModel:
         chosen = None if draws is None else draws[place, head]
         stored = self.plan.format.store(states[place, head], old[row, head], chosen)
         self.pool.store((rows[row], head), stored)
-        # A commit may overshoot; the next window is shorter by that, and closes where it would have.
-        self.pool["phase"][rows[row], head] = (position % self.shape.P)[row, head]
         self.flushes += len(row)
 
     def flush(self, slots: Ints, first_slot: int = 0) -> None:
