@@ -52,7 +52,8 @@ MOST_CHANNELS = 256  # a block has a thread for each
 MOST_DRAFTS = 16
 DRAFT_KERNELS = ("verify", "commit")
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
+STORED = ("payload", "scale", "compensator")  # roles of what a stored state is made of
 # The emitted C reads bits of floats through pointers of another type.
 C_FLAGS = ["-O3", "-march=native", "-fno-strict-aliasing"]
 
@@ -421,6 +422,7 @@ class Pool(Mapping[str, torch.Tensor]):
     status     int32[4], sticky: [0] a slot id, [1] a cursor, [2] a length was out of range
     shape      shape-time numbers
     tag        the plan, payload order and shape it was made for
+    forced     slots that checkpoints have flushed before their window was full
     arguments  what kernels receive of it
     """
 
@@ -437,6 +439,7 @@ class Pool(Mapping[str, torch.Tensor]):
         self.status = status
         self.shape = shape
         self.tag = tag
+        self.forced = 0
         self.arguments = {**arguments, "status": _flat(status), "num_slots": self.slots}
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -455,7 +458,8 @@ class Pool(Mapping[str, torch.Tensor]):
         return tensors[name]
 
     def __repr__(self) -> str:
-        return f"Pool({self.tag}, slots={self.slots}, device={self.device})"
+        forced = f", forced={self.forced}" if self.forced else ""
+        return f"Pool({self.tag}, slots={self.slots}, device={self.device}{forced})"
 
     @property
     def device(self) -> torch.device:
@@ -746,6 +750,9 @@ class Module:
         pick = (name, shape, pool.device, rows)
         if pick not in self._picked:
             config, device = self.config(name, shape, rows), pool.device
+            if shape != pool.shape and "min_blocks" in config:
+                # More records than a window has take more registers: fewer blocks, no spills.
+                config = {**config, "min_blocks": max(1, config["min_blocks"] // 2)}
             key = key_of(kernel=name, shape=vars(shape), device=str(device), config=config)
             self._picked[pick] = self._made.get(
                 key, lambda: self._compile(name, shape, device, config)
@@ -1043,10 +1050,62 @@ class Module:
         """All that the slots hold, in an order that no arch owns: every pool tensor as [rows,
         heads, *tile], the payload as [rows, HV, K, V], records of one window, those beyond the
         cursor zeroed; and a `header`. Drafts that are pending are left out. Synchronises."""
+        return self._export(pool, self._index(pool, slots), "slots")
+
+    def checkpoint(self, pool: Pool, slots: torch.Tensor, *, force: bool = False) -> dict[str, Any]:
+        """What `export` gives, without records: the stored state of slots whose window is closed,
+        and where in a window they stand. For caches of prefixes. Synchronises.
+
+        force   close the other windows early, which quantizes their states once more and drops
+                their drafts; the next window ends where this one would have. `forced` of the result
+                lists these rows, and `pool.forced` counts them
+        Errors: ArgumentError for a slot with records, unless forced.
+        """
         index = self._index(pool, slots)
-        data: dict[str, Any] = {"header": self._header(pool)}
+        open_rows = self._open_rows(pool, index)
+        if open_rows and not force:
+            row = open_rows[0]
+            expected = "a slot whose window is closed, or force=True"
+            found = f"cursors {pool['cursor'][index[row]].tolist()} in slot {int(index[row])}"
+            raise _refuse(f"slots[{row}]", expected, found)
+        self._close(pool, slots[open_rows])
+        return {**self._export(pool, index, "checkpoint"), "forced": open_rows}
+
+    def checkpoint_bytes(self, **sizes: int) -> int:
+        """Bytes of one slot's tensors in a checkpoint, without paddings."""
+        shape = self.shape(**sizes)
+        return sum(
+            prod(b.sizes(shape)) * DTYPES[b.dtype].itemsize
+            for b in self.buffers
+            if _kept(b, "checkpoint")
+        )
+
+    def _open_rows(self, pool: Pool, index: torch.Tensor) -> list[int]:
+        """Rows whose window has records."""
+        if not self.windowed:
+            return []
+        used = pool["cursor"][index].ne(0).any(dim=1)
+        return [int(row) for row in used.nonzero().flatten()]
+
+    def _close(self, pool: Pool, slots: torch.Tensor) -> None:
+        """Flushes slots that have records as if their windows were full."""
+        if not slots.numel():
+            return
+        index, P = slots.to(torch.int64), pool.shape.P
+        position = (pool["phase"][index] + pool["cursor"][index]) % P
+        pool["phase"][index] = P
+        rows, values = self._rows(pool, slots, 0)
+        self._launch("flush", pool, rows, values, check=False)
+        pool["phase"][index] = position
+        self._drop(pool, rows, values)
+        pool.forced += rows
+
+    def _export(self, pool: Pool, index: torch.Tensor, kind: str) -> dict[str, Any]:
+        data: dict[str, Any] = {"header": self._header(pool, kind)}
         order = self.layout.order(pool.shape, pool.device)
         for buffer in self.buffers:
+            if not _kept(buffer, kind):
+                continue
             values = pool[buffer.name][index]
             if buffer.role == "payload":
                 values = values[..., order]
@@ -1057,14 +1116,18 @@ class Module:
         return data
 
     def import_(self, pool: Pool, slots: torch.Tensor, data: Mapping[str, Any]) -> None:
-        """Write what `export` gave, from a pool of any arch, device and number of drafts. Nothing
-        is written if anything does not fit. Synchronises."""
-        index, header = self._index(pool, slots), self._header(pool)
-        if data.get("header") != header:
-            raise _refuse("header", header, data.get("header"))
+        """Write what `export` or `checkpoint` gave, from a pool of any arch, device and number of
+        drafts. Nothing is written if anything does not fit. Synchronises."""
+        index, found = self._index(pool, slots), data.get("header")
+        kind = found.get("kind") if isinstance(found, Mapping) else None
+        kind = kind if kind in KINDS else KINDS[0]
+        if found != (header := self._header(pool, kind)):
+            raise _refuse("header", header, found)
         order = self.layout.order(pool.shape, pool.device)
         ready: dict[str, torch.Tensor] = {}
         for buffer in self.buffers:
+            if not _kept(buffer, kind):
+                continue
             heads, *tile = buffer.sizes(replace(pool.shape, D=0))
             payload = buffer.role == "payload"
             sizes = (len(index), heads, *((pool.shape.K, pool.shape.V) if payload else tile))
@@ -1075,6 +1138,8 @@ class Module:
                 canonical, values = values, torch.empty_like(values).flatten(2)
                 values[..., order] = canonical
             ready[buffer.name] = values
+        if "cursor" in pool and kind == "checkpoint":
+            ready["cursor"] = torch.zeros_like(pool["cursor"][index])
         for name, values in ready.items():
             if values.dim() > 2:
                 pool[name][index, :, : values.shape[2]] = values
@@ -1083,9 +1148,10 @@ class Module:
         if "pending" in pool:
             pool["pending"][index] = 0
 
-    def _header(self, pool: Pool) -> dict[str, Any]:
+    def _header(self, pool: Pool, kind: str) -> dict[str, Any]:
         return {
             "version": EXPORT_VERSION,
+            "kind": kind,
             "spec": self.spec or self.digest,
             "format": self.format,
             "layout": "canonical",
@@ -1168,6 +1234,14 @@ class Module:
                 expected = expected or f"one cursor for each {group} heads that share keys"
             if expected:
                 raise _refuse(f"{name}[{row}]", expected, f"{heads} in slot {slot}")
+
+
+KINDS = ("slots", "checkpoint")
+
+
+def _kept(buffer: Buffer, kind: str) -> bool:
+    """Whether an export of a kind has a pool tensor."""
+    return kind == "slots" or buffer.role in STORED or buffer.name == "phase"
 
 
 def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:

@@ -96,7 +96,9 @@ class Buffer:
         return _aligned(shape.size(self.heads) * self.head_stride(shape))
 
 
-PENDING = Buffer("pending", "HV", (), "int32", "cursor", "drafts that wait for a commit")
+PENDING = Buffer(
+    "pending", "HV", (), "int32", "cursor", "with drafts: those that wait for a commit"
+)
 """In the pools that were allocated with drafts, and an argument of the kernels for drafts alone."""
 
 
