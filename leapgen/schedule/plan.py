@@ -145,6 +145,12 @@ class Plan:
         """Everything that one slot holds, paddings included."""
         return sum(b.slot_bytes(shape) for b in self.slot_buffers(shape))
 
+    def checkpoint_bytes(self, shape: Shape) -> int:
+        """What a checkpoint keeps of one slot whose window is closed: the stored state, and where
+        in a window it stands; no paddings."""
+        kept = (b for b in self.buffers if b.role in STORED or b.name == "phase")
+        return sum(b.tile_bytes(shape) * shape.size(b.heads) for b in kept)
+
     def state_bytes_per_element(self, shape: Shape) -> float:
         """Bytes of payload, scales and compensators over K*V (the paper's 1.1875); no paddings."""
         stored = (b for b in self.buffers if b.role in STORED)
