@@ -222,6 +222,17 @@ class View:
         found += [c.name for c in self.corrections] + [name for name, _ in self.result_sums]
         return {name: names.symbol(name) for name in found}
 
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """Scalars of a draft that are needed once those of all drafts are known."""
+        late = [f for read in self.reads for f in (read.record_inner, read.record_outer)]
+        late += [c.formula for c in self.corrections] + [f for _, f in self.result_sums]
+        late += [self.output, *([self.result] if self.result is not None else [])]
+        late += [i.formula for p in self.phases for i in p.values if i.formula is not None]
+        used = {name for f in late for name in f.uses}
+        scalars = (i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        return tuple(name for name in scalars if name in used)
+
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
         found = [r.level for r in self.records]
