@@ -21,9 +21,12 @@ TAKEN = frozenset(
         *("record_decay", "token_decay", "record_key", "record_u"),
         *("cursor", "phase", "status", "slots", "state", "position"),
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
+        *("pending", "lengths", "accepted", "num_tokens", "has_lengths", "has_accepted"),
     )
 )
-_SHAPES = re.compile(r"(s|t|m|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
+_SHAPES = re.compile(
+    r"(s|t|m|own)_.*|.*_|.*_(at|in|slot|row|token|head|key|value|axis)|[A-Z][A-Z_]+"
+)
 
 
 def symbol(name: str) -> str:

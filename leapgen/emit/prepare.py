@@ -80,7 +80,11 @@ def prepare(plan: Plan, spec: Spec) -> View:
         format=_format(plan),
         buffers=buffers,
         inputs=inputs,
-        kernels=signature.kernels(plan.kernels, buffers, inputs, output, arch.gpu),
+        kernels=signature.kernels(
+            (*plan.kernels, *plan.draft_kernels), buffers, inputs, output, arch
+        ),
+        pending=signature.buffer_view(signature.PENDING, arch),
+        draft_output_index=signature.DRAFT_OUTPUT_INDEX,
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),

@@ -21,7 +21,7 @@ from leapgen.emit.prepare import prepare
 from leapgen.emit.program import Item
 from leapgen.emit.signature import Kernel, Param
 from leapgen.emit.tidy import tidy
-from leapgen.emit.view import View
+from leapgen.emit.view import View, nth
 from leapgen.formats.table import FORMATS
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
@@ -104,6 +104,7 @@ def _environment(directory: str) -> jinja2.Environment:
     environment.filters["symbol"] = names.symbol
     environment.filters["quick"] = _quick
     environment.globals["params"] = _params
+    environment.globals["nth"] = nth
     return environment
 
 

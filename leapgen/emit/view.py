@@ -104,6 +104,7 @@ class View:
     shared_key      record keys belong to key heads: one value head of a group writes them
     result, result_sums   see program.Program
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
+    pending         how many drafts wait in a slot, a tensor of the kernels for drafts alone
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
     bulk            1-D bulk copies with a memory barrier exist
@@ -157,6 +158,8 @@ class View:
     buffers: tuple[Buffer, ...]
     inputs: tuple[Input, ...]
     kernels: tuple[Kernel, ...]
+    pending: Buffer
+    draft_output_index: str
     layout: str
     layout_name: str
     fragment: bool
@@ -211,6 +214,25 @@ class View:
         """Code of the number of stored decays, in `count`."""
         return nth("count", self.levels, 0)
 
+    @property
+    def fleeting(self) -> dict[str, str]:
+        """Code of what is a variable of its own loop wherever other values are kept for all drafts:
+        transients of the token program, corrections, and sums over the output."""
+        found = [i.name for p in self.phases for i in p.keys if not i.stored]
+        found += [c.name for c in self.corrections] + [name for name, _ in self.result_sums]
+        return {name: names.symbol(name) for name in found}
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """Scalars of a draft that are needed once those of all drafts are known."""
+        late = [f for read in self.reads for f in (read.record_inner, read.record_outer)]
+        late += [c.formula for c in self.corrections] + [f for _, f in self.result_sums]
+        late += [self.output, *([self.result] if self.result is not None else [])]
+        late += [i.formula for p in self.phases for i in p.values if i.formula is not None]
+        used = {name for f in late for name in f.uses}
+        scalars = (i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        return tuple(name for name in scalars if name in used)
+
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
         found = [r.level for r in self.records]
@@ -239,4 +261,4 @@ class View:
 def nth(token: str, each: int, index: int) -> str:
     """Code of `token * each + index`, as a person would write it."""
     first = token if each == 1 else f"{token} * {each}"
-    return first if index == 0 else f"({first} + {index})"
+    return first if index == 0 else f"({first} {'+' if index > 0 else '-'} {abs(index)})"

@@ -120,6 +120,7 @@ class Lab:
     slots: int = SLOTS
     seed: int = 0
     heads: tuple[int, int] = (H, HV)
+    drafts: int = 0
     state: np.ndarray[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +132,8 @@ class Lab:
         sizes = {"H": self.H, "HV": self.HV, "K": self.K, "V": self.V, "window": self.window}
         if self.compensators is not None:
             sizes["compensators"] = self.compensators
+        if self.drafts:
+            sizes["drafts"] = self.drafts
         self.sizes = sizes
         self.pool: Pool = self.module.pool(slices(self.module, self.slots, **sizes), **sizes)
         self.state = np.zeros((self.slots, self.HV, self.K, self.V))
