@@ -220,7 +220,10 @@ def verify(
         int | None,
         typer.Option("--rounds", min=1, help="Random operations a shape; less if emulated."),
     ] = None,
-    format: FormatOption = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="State format in place of the spec's; `all`: each in turn."),
+    ] = None,
     pick: PickOption = None,
     model: ModelOption = None,
     as_json: JsonOption = False,
@@ -232,9 +235,10 @@ def verify(
     with steps("verify") as step:
         results = [
             report.verify(
-                report.Request(name, arch, format, _picks(pick), model, tokens, rounds), step
+                report.Request(name, arch, row, _picks(pick), model, tokens, rounds), step
             )
             for name in specs
+            for row in report.formats(format, arch)
         ]
     if as_json:
         _print_json([result.data() for result in results])

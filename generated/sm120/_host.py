@@ -87,10 +87,12 @@ class Shape:
     D: int = 0
 
     def size(self, word: str) -> int:
-        """The number a word of a tile stands for: a product of names and integers. P is the
-        capacity for records here, window + drafts."""
+        """The number a word of a tile stands for: a product of names and integers, perhaps over an
+        integer and rounded up (`K/32`). P is the capacity for records here, window + drafts."""
         values = {**vars(self), "P": self.P + self.D}
-        return prod(int(f) if f.isdigit() else values[f] for f in word.split("*"))
+        product, _, divisor = word.partition("/")
+        whole = prod(int(f) if f.isdigit() else values[f] for f in product.split("*"))
+        return -(-whole // int(divisor or 1))
 
     @property
     def widened(self) -> Shape:
@@ -111,7 +113,7 @@ class Buffer:
     heads   "H" or "HV"
     tile    words for the sizes of one (slot, head) tile; empty: one scalar a head
     dtype   a key of DTYPES
-    role    payload | scale | compensator | record | cursor
+    role    payload | scale | rounding | compensator | record | cursor
     """
 
     name: str
@@ -123,6 +125,10 @@ class Buffer:
     def sizes(self, shape: Shape) -> tuple[int, ...]:
         """[heads, *tile]"""
         return tuple(shape.size(word) for word in (self.heads, *self.tile))
+
+    def packed(self, shape: Shape) -> bool:
+        """Whether an element holds several codes: such planes are in canonical order already."""
+        return prod(self.sizes(shape)[1:]) < shape.K * shape.V
 
     def strides(self, shape: Shape) -> tuple[int, ...]:
         """Element strides of an allocated tensor: tiles are contiguous; slots, and the heads of
@@ -1107,7 +1113,7 @@ class Module:
             if not _kept(buffer, kind):
                 continue
             values = pool[buffer.name][index]
-            if buffer.role == "payload":
+            if buffer.role == "payload" and not buffer.packed(pool.shape):
                 values = values[..., order]
             elif buffer.role == "record":
                 values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
@@ -1129,7 +1135,7 @@ class Module:
             if not _kept(buffer, kind):
                 continue
             heads, *tile = buffer.sizes(replace(pool.shape, D=0))
-            payload = buffer.role == "payload"
+            payload = buffer.role == "payload" and not buffer.packed(pool.shape)
             sizes = (len(index), heads, *((pool.shape.K, pool.shape.V) if payload else tile))
             found = data.get(buffer.name)
             values = found.to(pool.device) if isinstance(found, torch.Tensor) else found

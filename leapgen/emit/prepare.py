@@ -13,12 +13,14 @@ from leapgen.algebra.digest import digest
 from leapgen.algebra.window import NewRecord, Window
 from leapgen.algebra.window import Read as WindowRead
 from leapgen.emit import signature
+from leapgen.emit.codec import codec
 from leapgen.emit.document import document
 from leapgen.emit.early import Early, early_program
 from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
 from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
+from leapgen.formats.composed import Composed
 from leapgen.schedule.layout import can_fragment, layout_source
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
@@ -176,6 +178,7 @@ def _decay_numbers(window: Window) -> tuple[tuple[str, str], ...]:
 
 def _format(plan: Plan) -> FormatView:
     row = plan.format
+    composition = row if isinstance(row, Composed) else None
     return FormatView(
         name=row.name,
         family=row.family,
@@ -184,7 +187,8 @@ def _format(plan: Plan) -> FormatView:
         top=2 ** (row.bits - 1) - 1,
         floor=repr(base.SMOOTHING_FLOOR),
         payload=row.payload,
-        smoothing=row.key_scale is not None,
-        value_scale=row.value_scale,
+        smoothing=row.key_scale is not None and not composition,
+        value_scale=row.value_scale and not composition,
         compensated=row.factors is not None,
+        codec=codec(composition, plan.arch.gpu) if composition else None,
     )

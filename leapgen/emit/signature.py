@@ -79,13 +79,19 @@ class Buffer:
     @property
     def elements(self) -> str:
         """Code of the number of a tile's elements."""
-        return " * ".join(self.tile) or "1"
+        return " * ".join(map(_size, self.tile)) or "1"
 
     @property
     def token_elements(self) -> str:
         """Elements of a record buffer's tile that one token takes."""
         words = [word for part in self.tile for word in part.split("*") if word != "P"]
         return " * ".join(words) or "1"
+
+
+def _size(word: str) -> str:
+    """Code of a dimension: `K/32` is rounded up, as in schedule.buffers.Shape."""
+    whole, _, divisor = word.partition("/")
+    return f"(({whole} + {int(divisor) - 1}) // {divisor})" if divisor else whole
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from leapgen.emit import names
+from leapgen.emit.codec import Codec
 from leapgen.emit.early import Early
 from leapgen.emit.formula import Formula
 from leapgen.emit.program import Phase
@@ -71,7 +72,8 @@ class Record:
 
 @dataclass(frozen=True)
 class FormatView:
-    """The format's row in words of templates."""
+    """The format's row in words of templates. codec: of a composition, whose smoothing and value
+    scale are its own affair: the two flags are False."""
 
     name: str
     family: str
@@ -83,6 +85,7 @@ class FormatView:
     smoothing: bool
     value_scale: bool
     compensated: bool
+    codec: Codec | None = None
 
     @property
     def partial(self) -> str:
@@ -248,9 +251,26 @@ class View:
 
     def template(self, kernel: str) -> str:
         """File of a kernel's template, without its end: in place, some kernels are other ones."""
+        if self.format.codec is not None and (found := self._composed(kernel)):
+            return f"{self.directory}/{found}"
         direct = ("step", "materialize", "load_state") if self.gpu else ("step",)
         end = "_direct" if kernel in direct and not self.windowed else ""
         return f"{self.directory}/{kernel}{end}"
+
+    def _composed(self, kernel: str) -> str:
+        """A composition's own template of a kernel; empty where it is everybody's."""
+        if not self.gpu:
+            return "composed_step" if kernel == "step" and not self.windowed else ""
+        found = {"copy": "composed_copy", "reset": "composed_reset"}
+        if self.windowed:
+            found["materialize"] = "composed_materialize"
+        else:
+            found |= {
+                "step": "composed_step",
+                "materialize": "composed_materialize_direct",
+                "load_state": "composed_load_direct",
+            }
+        return found.get(kernel, "")
 
     @property
     def kernel(self) -> SimpleNamespace:

@@ -116,7 +116,7 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     if not given.keys() & set(REPLACED):
         return row.with_state(*state)
     target = _target(name, given)
-    if row.has_kernels and _same_kernels(target, KERNELS[name]):
+    if name in KERNELS and _same_kernels(target, KERNELS[name]):
         smoothing = "none" if target.transform != KERNELS[name].transform else None
         return row.with_state(smoothing, given.get("compensators"))
     words = ",".join(f"{choice}={word}" for choice, word in given.items())

@@ -62,7 +62,7 @@ def rows() -> list[Row]:
                 per_element=size / SIZE**2,
                 below_fp32=SIZE**2 * 4 / size,
                 slot_bytes=plan.bytes_per_slot(plan.shape(SIZE, SIZE, 1, 1)),
-                archs=tuple(ARCHES) if format.has_kernels else (),
+                archs=tuple(n for n, a in ARCHES.items() if format.kernels_on(a.gpu)),
                 made_of=composed(format.name, format.doc, choices_of(format.name)).describe(),
             )
         )

@@ -92,7 +92,7 @@ FRAGMENT_CONDITION = "K % 32 == 0 and V % 16 == 0"
 def can_fragment(arch: Arch, format: Format) -> bool:
     """Whether some shapes of this pair use matrix-fragment order. What is rewritten at every token
     is in plain order: whole value channels lie in neighbouring lanes, for their scales."""
-    plain = not format.has_kernels or not format.windowed
+    plain = not format.windowed or format.family == "composed"
     return arch.int8_mma and format.payload == "int8" and not plain
 
 
