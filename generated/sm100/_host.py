@@ -618,7 +618,7 @@ class Module:
         if shape.HV % shape.H:
             raise _refuse("HV", f"a multiple of H = {shape.H}", shape.HV)
         if shape.D and "verify" not in self.kernels:
-            raise _refuse("drafts", f"0, as format {self.format} has no window", shape.D)
+            raise _refuse("drafts", f"0, as format {self.format} has no kernels for them", shape.D)
         if shape.D > MOST_DRAFTS:
             raise _refuse("drafts", f"at most {MOST_DRAFTS}", shape.D)
         if shape.P > 1 and not self.windowed:

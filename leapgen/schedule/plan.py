@@ -57,7 +57,7 @@ class Plan:
     @property
     def draft_kernels(self) -> tuple[str, ...]:
         """Names of the kernels for drafts: without records there is nothing to take back."""
-        return DRAFT_KERNELS if self.windowed else ()
+        return DRAFT_KERNELS if self.format.takes_drafts else ()
 
     def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
         """The tensors of a pool of this shape: with drafts, also how many of them are pending."""
@@ -100,8 +100,8 @@ class Plan:
             raise PlanError(f"a window has at least 1 token, found P={shape.P}")
         if shape.P > 1 and not self.windowed:
             raise PlanError(f"format {self.format.name} has no window, found P={shape.P}")
-        if shape.D < 0 or (shape.D and not self.windowed):
-            least = "at least 0" if self.windowed else f"none with format {self.format.name}"
+        if shape.D < 0 or (shape.D and not self.draft_kernels):
+            least = "at least 0" if self.draft_kernels else f"none with format {self.format.name}"
             raise PlanError(f"drafts must be {least}, found D={shape.D}")
         if not 0 <= shape.R <= min(shape.K, shape.V):
             raise PlanError(f"R must lie in 0..{min(shape.K, shape.V)}, found {shape.R}")
