@@ -577,7 +577,7 @@ class Module:
     def prepare(self, pool: Pool) -> None:
         """Compile all that calls on a pool may launch, tuned configs of every number of rows
         included: nothing is compiled later, while requests wait or a CUDA graph is captured."""
-        for name in self.kernels if pool.shape.D else self._plain_kernels:
+        for name in self.kernels if pool.shape.D else self.plain_kernels:
             self.kernel(name, pool)
             for tuned in self._tuned(pool.shape, None):
                 self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
@@ -585,7 +585,7 @@ class Module:
             self.kernel("flush", pool, shape=pool.shape.widened)
 
     @property
-    def _plain_kernels(self) -> tuple[str, ...]:
+    def plain_kernels(self) -> tuple[str, ...]:
         """All that pools without drafts need."""
         return tuple(name for name in self.kernels if name not in DRAFT_KERNELS)
 
