@@ -550,6 +550,13 @@ class Module:
                 return tuned.configs[name]
         return self.kernels[name].config(*shape.builder_arguments)
 
+    def widened_config(self, name: str, shape: Shape, rows: int | None = None) -> Mapping[str, Any]:
+        """The config of a kernel that is built for all tokens that a slot has room for. More
+        records than a window has take more registers: fewer blocks, and no spills."""
+        config = self.config(name, shape.widened, rows)
+        fewer = max(1, config.get("min_blocks", 1) // 2)
+        return {**config, "min_blocks": fewer} if "min_blocks" in config else config
+
     def _tuned(self, shape: Shape, rows: int | None) -> list[Tuned]:
         """Records that may serve a shape, the best one first."""
 
@@ -570,7 +577,7 @@ class Module:
     def prepare(self, pool: Pool) -> None:
         """Compile all that calls on a pool may launch, tuned configs of every number of rows
         included: nothing is compiled later, while requests wait or a CUDA graph is captured."""
-        for name in self.kernels if pool.shape.D else self._plain_kernels:
+        for name in self.kernels if pool.shape.D else self.plain_kernels:
             self.kernel(name, pool)
             for tuned in self._tuned(pool.shape, None):
                 self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
@@ -578,7 +585,7 @@ class Module:
             self.kernel("flush", pool, shape=pool.shape.widened)
 
     @property
-    def _plain_kernels(self) -> tuple[str, ...]:
+    def plain_kernels(self) -> tuple[str, ...]:
         """All that pools without drafts need."""
         return tuple(name for name in self.kernels if name not in DRAFT_KERNELS)
 
@@ -755,10 +762,12 @@ class Module:
         rows, shape = rows if self.table and not self.pinned else None, shape or pool.shape
         pick = (name, shape, pool.device, rows)
         if pick not in self._picked:
-            config, device = self.config(name, shape, rows), pool.device
-            if shape != pool.shape and "min_blocks" in config:
-                # More records than a window has take more registers: fewer blocks, no spills.
-                config = {**config, "min_blocks": max(1, config["min_blocks"] // 2)}
+            device, own = pool.device, shape == pool.shape
+            config = (
+                self.config(name, shape, rows)
+                if own
+                else self.widened_config(name, pool.shape, rows)
+            )
             key = key_of(kernel=name, shape=vars(shape), device=str(device), config=config)
             self._picked[pick] = self._made.get(
                 key, lambda: self._compile(name, shape, device, config)

@@ -1187,10 +1187,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1208,80 +1207,67 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 x_yq = T.alloc_local((D * K,), "float32")
                 v1 = T.alloc_local((D * V,), "float32")
                 v2 = T.alloc_local((D * V,), "float32")
-                b1 = T.alloc_local((D,), "float32")
-                b2 = T.alloc_local((D,), "float32")
-                a = T.alloc_local((D,), "float32")
-                A_log = T.alloc_local((D,), "float32")
-                dt_bias = T.alloc_local((D,), "float32")
-                G0 = T.alloc_local((D,), "float32")
                 beta1 = T.alloc_local((D,), "float32")
                 beta2 = T.alloc_local((D,), "float32")
-                g = T.alloc_local((D,), "float32")
                 G1 = T.alloc_local((D,), "float32")
-                n1 = T.alloc_local((D,), "float32")
-                n2 = T.alloc_local((D,), "float32")
-                n3 = T.alloc_local((D,), "float32")
-                n4 = T.alloc_local((D,), "float32")
-                n5 = T.alloc_local((D,), "float32")
-                n6 = T.alloc_local((D,), "float32")
                 p_2_1 = T.alloc_local((D,), "float32")
                 p_q_1 = T.alloc_local((D,), "float32")
                 p_q_2 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * 2 * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    b1[tt] = widen(b1_in[row * b1_row + wide(head) * b1_head + wide(tt) * b1_token])
-                    b2[tt] = widen(b2_in[row * b2_row + wide(head) * b2_head + wide(tt) * b2_token])
-                    a[tt] = widen(a_in[row * a_row + wide(head) * a_head + wide(tt) * a_token])
-                    A_log[tt] = widen(A_log_in[wide(head) * A_log_head])
-                    dt_bias[tt] = widen(dt_bias_in[wide(head) * dt_bias_head])
-                    G0[tt] = 0.0
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k1_at = row * k1_row + wide(tt) * k1_token + wide(key_head) * k1_head
+                    v1_at = row * v1_row + wide(tt) * v1_token + wide(head) * v1_head
+                    b1_at = row * b1_row + wide(tt) * b1_token + wide(head) * b1_head
+                    k2_at = row * k2_row + wide(tt) * k2_token + wide(key_head) * k2_head
+                    v2_at = row * v2_row + wide(tt) * v2_token + wide(head) * v2_head
+                    b2_at = row * b2_row + wide(tt) * b2_token + wide(head) * b2_head
+                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                    b1 = scalar(widen(b1_in[b1_at]))
+                    b2 = scalar(widen(b2_in[b2_at]))
+                    a = scalar(widen(a_in[a_at]))
+                    A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
+                    dt_bias = scalar(widen(dt_bias_in[wide(head) * dt_bias_head]))
+                    G0 = scalar(0.0)
                     if count + tt > 0:
-                        G0[tt] = record_decay[record_decay_at + ((count + tt) - 1)]
-                    beta1[tt] = 1.0 / (1.0 + T.exp(-b1[tt]))
-                    beta2[tt] = 1.0 / (1.0 + T.exp(-b2[tt]))
-                    g[tt] = -T.if_then_else(a[tt] + dt_bias[tt] > 20.0, a[tt] + dt_bias[tt], T.log(1.0 + T.exp(a[tt] + dt_bias[tt]))) * T.exp(
-                        A_log[tt]
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    beta1[tt] = 1.0 / (1.0 + T.exp(-b1))
+                    beta2[tt] = 1.0 / (1.0 + T.exp(-b2))
+                    g = scalar(
+                        -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                            A_log
+                        )
                     )
-                    G1[tt] = G0[tt] + T.if_then_else(
-                        1.4426950408889634 * g[tt] < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g[tt]
+                    G1[tt] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                     )
-                    n1[tt] = 0.0
-                    n2[tt] = 0.0
-                    n3[tt] = 0.0
-                    n4[tt] = 0.0
-                    n5[tt] = 0.0
-                    n6[tt] = 0.0
+                    n1 = scalar(0.0)
+                    n2 = scalar(0.0)
+                    n3 = scalar(0.0)
+                    n4 = scalar(0.0)
+                    n5 = scalar(0.0)
+                    n6 = scalar(0.0)
                     for kk in T.serial(K):
-                        q_raw[tt * K + kk] = widen(
-                            q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                        )
-                        k1_raw[tt * K + kk] = widen(
-                            k1_in[row * k1_row + wide(key_head) * k1_head + wide(kk) * k1_axis + wide(tt) * k1_token]
-                        )
-                        k2_raw[tt * K + kk] = widen(
-                            k2_in[row * k2_row + wide(key_head) * k2_head + wide(kk) * k2_axis + wide(tt) * k2_token]
-                        )
-                        n1[tt] += q_raw[tt * K + kk] * q_raw[tt * K + kk]
-                        n2[tt] += k1_raw[tt * K + kk] * k1_raw[tt * K + kk]
-                        n3[tt] += k2_raw[tt * K + kk] * k2_raw[tt * K + kk]
-                        n4[tt] += k1_raw[tt * K + kk] * k2_raw[tt * K + kk]
-                        n5[tt] += k1_raw[tt * K + kk] * q_raw[tt * K + kk]
-                        n6[tt] += k2_raw[tt * K + kk] * q_raw[tt * K + kk]
+                        q_raw[tt * K + kk] = widen(q_in[q_at + wide(kk) * q_axis])
+                        k1_raw[tt * K + kk] = widen(k1_in[k1_at + wide(kk) * k1_axis])
+                        k2_raw[tt * K + kk] = widen(k2_in[k2_at + wide(kk) * k2_axis])
+                        n1 += q_raw[tt * K + kk] * q_raw[tt * K + kk]
+                        n2 += k1_raw[tt * K + kk] * k1_raw[tt * K + kk]
+                        n3 += k2_raw[tt * K + kk] * k2_raw[tt * K + kk]
+                        n4 += k1_raw[tt * K + kk] * k2_raw[tt * K + kk]
+                        n5 += k1_raw[tt * K + kk] * q_raw[tt * K + kk]
+                        n6 += k2_raw[tt * K + kk] * q_raw[tt * K + kk]
                     for vv in T.serial(V):
-                        v1[tt * V + vv] = widen(
-                            v1_in[row * v1_row + wide(head) * v1_head + wide(vv) * v1_axis + wide(tt) * v1_token]
-                        )
-                        v2[tt * V + vv] = widen(
-                            v2_in[row * v2_row + wide(head) * v2_head + wide(vv) * v2_axis + wide(tt) * v2_token]
-                        )
-                    p_2_1[tt] = n4[tt] * T.rsqrt(n2[tt] + 1e-06) * T.rsqrt(n3[tt] + 1e-06)
-                    p_q_1[tt] = n5[tt] * T.rsqrt(n1[tt] + 1e-06) * T.rsqrt(n2[tt] + 1e-06) * K**-0.5
-                    p_q_2[tt] = n6[tt] * T.rsqrt(n1[tt] + 1e-06) * T.rsqrt(n3[tt] + 1e-06) * K**-0.5
+                        v1[tt * V + vv] = widen(v1_in[v1_at + wide(vv) * v1_axis])
+                        v2[tt * V + vv] = widen(v2_in[v2_at + wide(vv) * v2_axis])
+                    p_2_1[tt] = n4 * T.rsqrt(n2 + 1e-06) * T.rsqrt(n3 + 1e-06)
+                    p_q_1[tt] = n5 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+                    p_q_2[tt] = n6 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n3 + 1e-06) * K**-0.5
                     for kk in T.serial(K):
-                        q[tt * K + kk] = q_raw[tt * K + kk] * T.rsqrt(n1[tt] + 1e-06) * K**-0.5
-                        k1[tt * K + kk] = k1_raw[tt * K + kk] * T.rsqrt(n2[tt] + 1e-06)
-                        k2[tt * K + kk] = k2_raw[tt * K + kk] * T.rsqrt(n3[tt] + 1e-06)
+                        q[tt * K + kk] = q_raw[tt * K + kk] * T.rsqrt(n1 + 1e-06) * K**-0.5
+                        k1[tt * K + kk] = k1_raw[tt * K + kk] * T.rsqrt(n2 + 1e-06)
+                        k2[tt * K + kk] = k2_raw[tt * K + kk] * T.rsqrt(n3 + 1e-06)
                         x_y1[tt * K + kk] = k1[tt * K + kk] * T.exp2(G1[tt])
                         x_y2[tt * K + kk] = k2[tt * K + kk] * T.exp2(G1[tt])
                         x_yq[tt * K + kk] = q[tt * K + kk] * T.exp2(G1[tt])
@@ -1356,6 +1342,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[2, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt) * 2):
                         t_y1 = scalar(0.0)
                         t_y2 = scalar(0.0)
@@ -1391,7 +1378,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         u2 = scalar(
                             beta2[tt] * (v2[tt * V + vv] - y2[tt * V + vv] - p_2_1[tt] * u1)
                         )
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1 + p_q_2[tt] * u2, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * 2 * V + vv] = narrow(u1, "float16")
@@ -1527,7 +1514,10 @@ def step(pool, slots, q, k1, v1, b1, k2, v2, b2, a, A_log, dt_bias, *, out=None,
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k1, v1, b1, k2, v2, b2, a, A_log, dt_bias, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k1, v1, b1, k2, v2, b2, a, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k1, v1, b1, k2, v2, b2, a, A_log, dt_bias)
     return MODULE.verify(

@@ -714,10 +714,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -731,56 +730,48 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 x_y1 = T.alloc_local((D * K,), "float32")
                 x_yq = T.alloc_local((D * K,), "float32")
                 v = T.alloc_local((D * V,), "float32")
-                a = T.alloc_local((D,), "float32")
-                b = T.alloc_local((D,), "float32")
-                A_log = T.alloc_local((D,), "float32")
-                dt_bias = T.alloc_local((D,), "float32")
-                G0 = T.alloc_local((D,), "float32")
-                g = T.alloc_local((D,), "float32")
                 beta = T.alloc_local((D,), "float32")
                 G1 = T.alloc_local((D,), "float32")
-                n1 = T.alloc_local((D,), "float32")
-                n2 = T.alloc_local((D,), "float32")
-                n3 = T.alloc_local((D,), "float32")
                 p_q_1 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    a[tt] = widen(a_in[row * a_row + wide(head) * a_head + wide(tt) * a_token])
-                    b[tt] = widen(b_in[row * b_row + wide(head) * b_head + wide(tt) * b_token])
-                    A_log[tt] = widen(A_log_in[wide(head) * A_log_head])
-                    dt_bias[tt] = widen(dt_bias_in[wide(head) * dt_bias_head])
-                    G0[tt] = 0.0
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                    b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                    a = scalar(widen(a_in[a_at]))
+                    b = scalar(widen(b_in[b_at]))
+                    A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
+                    dt_bias = scalar(widen(dt_bias_in[wide(head) * dt_bias_head]))
+                    G0 = scalar(0.0)
                     if count + tt > 0:
-                        G0[tt] = record_decay[record_decay_at + ((count + tt) - 1)]
-                    g[tt] = -T.if_then_else(a[tt] + dt_bias[tt] > 20.0, a[tt] + dt_bias[tt], T.log(1.0 + T.exp(a[tt] + dt_bias[tt]))) * T.exp(
-                        A_log[tt]
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    g = scalar(
+                        -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                            A_log
+                        )
                     )
-                    beta[tt] = 1.0 / (1.0 + T.exp(-b[tt]))
-                    G1[tt] = G0[tt] + T.if_then_else(
-                        1.4426950408889634 * g[tt] < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g[tt]
+                    beta[tt] = 1.0 / (1.0 + T.exp(-b))
+                    G1[tt] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                     )
-                    n1[tt] = 0.0
-                    n2[tt] = 0.0
-                    n3[tt] = 0.0
+                    n1 = scalar(0.0)
+                    n2 = scalar(0.0)
+                    n3 = scalar(0.0)
                     for kk in T.serial(K):
-                        q_raw[tt * K + kk] = widen(
-                            q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                        )
-                        k_raw[tt * K + kk] = widen(
-                            k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                        )
-                        n1[tt] += q_raw[tt * K + kk] * q_raw[tt * K + kk]
-                        n2[tt] += k_raw[tt * K + kk] * k_raw[tt * K + kk]
-                        n3[tt] += k_raw[tt * K + kk] * q_raw[tt * K + kk]
+                        q_raw[tt * K + kk] = widen(q_in[q_at + wide(kk) * q_axis])
+                        k_raw[tt * K + kk] = widen(k_in[k_at + wide(kk) * k_axis])
+                        n1 += q_raw[tt * K + kk] * q_raw[tt * K + kk]
+                        n2 += k_raw[tt * K + kk] * k_raw[tt * K + kk]
+                        n3 += k_raw[tt * K + kk] * q_raw[tt * K + kk]
                     for vv in T.serial(V):
-                        v[tt * V + vv] = widen(
-                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                        )
-                    p_q_1[tt] = n3[tt] * T.rsqrt(n1[tt] + 1e-06) * T.rsqrt(n2[tt] + 1e-06) * K**-0.5
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
+                    p_q_1[tt] = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
                     for kk in T.serial(K):
-                        q[tt * K + kk] = q_raw[tt * K + kk] * T.rsqrt(n1[tt] + 1e-06) * K**-0.5
-                        k[tt * K + kk] = k_raw[tt * K + kk] * T.rsqrt(n2[tt] + 1e-06)
+                        q[tt * K + kk] = q_raw[tt * K + kk] * T.rsqrt(n1 + 1e-06) * K**-0.5
+                        k[tt * K + kk] = k_raw[tt * K + kk] * T.rsqrt(n2 + 1e-06)
                         x_y1[tt * K + kk] = k[tt * K + kk] * T.exp2(G1[tt])
                         x_yq[tt * K + kk] = q[tt * K + kk] * T.exp2(G1[tt])
                     for kk in T.serial(K):
@@ -816,6 +807,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[1, tt * V + vv] = t_yq
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt)):
                         t_y1 = scalar(0.0)
                         t_yq = scalar(0.0)
@@ -841,7 +833,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         y1[tt * V + vv] += s_y[0, tt * V + vv]
                         yq[tt * V + vv] += s_y[1, tt * V + vv]
                         u1 = scalar(beta[tt] * (v[tt * V + vv] - y1[tt * V + vv]))
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -967,7 +959,10 @@ def step(pool, slots, q, k, v, a, b, A_log, dt_bias, *, out=None, first_slot=0, 
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k, v, a, b, A_log, dt_bias, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k, v, a, b, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k, v, a, b, A_log, dt_bias)
     return MODULE.verify(

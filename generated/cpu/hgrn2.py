@@ -1085,10 +1085,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1116,18 +1115,13 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 for kk in T.serial(count * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    f_at = row * f_row + wide(tt) * f_token + wide(key_head) * f_head
+                    i_at = row * i_row + wide(tt) * i_token + wide(head) * i_head
                     p_q_1[tt] = 0.0
                     for kk in T.serial(K):
-                        q_raw = scalar(
-                            widen(
-                                q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                            )
-                        )
-                        f = scalar(
-                            widen(
-                                f_in[row * f_row + wide(key_head) * f_head + wide(kk) * f_axis + wide(tt) * f_token]
-                            )
-                        )
+                        q_raw = scalar(widen(q_in[q_at + wide(kk) * q_axis]))
+                        f = scalar(widen(f_in[f_at + wide(kk) * f_axis]))
                         G0 = scalar(0.0)
                         if count + tt > 0:
                             G0 = record_decay[record_decay_at + ((count + tt) - 1) * K + kk]
@@ -1140,9 +1134,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         x_yq[tt * K + kk] = q[tt * K + kk] * T.exp2(G1[tt * K + kk])
                         p_q_1[tt] += k[tt * K + kk] * q[tt * K + kk]
                     for vv in T.serial(V):
-                        i[tt * V + vv] = widen(
-                            i_in[row * i_row + wide(head) * i_head + wide(vv) * i_axis + wide(tt) * i_token]
-                        )
+                        i[tt * V + vv] = widen(i_in[i_at + wide(vv) * i_axis])
                     for kk in T.serial(K):
                         s_key[(count + tt) * K + kk] = narrow(k[tt * K + kk], "float16")
                     # The value heads of a group share their keys: the first one writes them.
@@ -1196,6 +1188,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt)):
                         t_yq = scalar(0.0)
                         for ii in T.serial(lanes):
@@ -1213,7 +1206,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                     for vv in T.serial(V):
                         yq[tt * V + vv] += s_y[0, tt * V + vv]
                         u1 = scalar(i[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -1338,7 +1331,10 @@ def step(pool, slots, q, f, i, *, out=None, first_slot=0, check=False):
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, f, i, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, f, i, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, f, i)
     return MODULE.verify(

@@ -1058,10 +1058,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1080,32 +1079,25 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 for kk in T.serial(count * 2 * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    alpha_at = row * alpha_row + wide(tt) * alpha_token + wide(key_head) * alpha_head
+                    beta_at = row * beta_row + wide(tt) * beta_token + wide(key_head) * beta_head
                     p_q_1[tt] = 0.0
                     p_q_2[tt] = 0.0
                     for kk in T.serial(K):
-                        q_raw = scalar(
-                            widen(
-                                q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                            )
-                        )
-                        k[tt * K + kk] = widen(
-                            k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                        )
-                        alpha[tt * K + kk] = widen(
-                            alpha_in[row * alpha_row + wide(key_head) * alpha_head + wide(kk) * alpha_axis + wide(tt) * alpha_token]
-                        )
-                        beta[tt * K + kk] = widen(
-                            beta_in[row * beta_row + wide(key_head) * beta_head + wide(kk) * beta_axis + wide(tt) * beta_token]
-                        )
+                        q_raw = scalar(widen(q_in[q_at + wide(kk) * q_axis]))
+                        k[tt * K + kk] = widen(k_in[k_at + wide(kk) * k_axis])
+                        alpha[tt * K + kk] = widen(alpha_in[alpha_at + wide(kk) * alpha_axis])
+                        beta[tt * K + kk] = widen(beta_in[beta_at + wide(kk) * beta_axis])
                         q[tt * K + kk] = q_raw * K**-0.5
                         x_y1[tt * K + kk] = -alpha[tt * K + kk]
                         x_yq[tt * K + kk] = q[tt * K + kk]
                         p_q_1[tt] += beta[tt * K + kk] * q[tt * K + kk]
                         p_q_2[tt] += k[tt * K + kk] * q[tt * K + kk]
                     for vv in T.serial(V):
-                        v[tt * V + vv] = widen(
-                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                        )
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
                     for kk in T.serial(K):
                         s_key[(count + tt) * 2 * K + kk] = narrow(beta[tt * K + kk], "float16")
                         s_key[((count + tt) * 2 + 1) * K + kk] = narrow(k[tt * K + kk], "float16")
@@ -1163,6 +1155,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[1, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt) * 2):
                         t_y1 = scalar(0.0)
                         t_yq = scalar(0.0)
@@ -1186,7 +1179,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         yq[tt * V + vv] += s_y[1, tt * V + vv]
                         u1 = scalar(-y1[tt * V + vv])
                         u2 = scalar(v[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1 + p_q_2[tt] * u2, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * 2 * V + vv] = narrow(u1, "float16")
@@ -1316,7 +1309,10 @@ def step(pool, slots, q, k, v, alpha, beta, *, out=None, first_slot=0, check=Fal
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k, v, alpha, beta, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k, v, alpha, beta, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k, v, alpha, beta)
     return MODULE.verify(

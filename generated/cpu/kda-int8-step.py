@@ -528,7 +528,10 @@ def step(pool, slots, q, k, v, a, b, A_log, dt_bias, *, out=None, first_slot=0, 
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k, v, a, b, A_log, dt_bias, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k, v, a, b, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k, v, a, b, A_log, dt_bias)
     return MODULE.verify(

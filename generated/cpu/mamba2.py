@@ -1085,10 +1085,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1099,50 +1098,41 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 b = T.alloc_local((D * K,), "float32")
                 x_yq = T.alloc_local((D * K,), "float32")
                 x = T.alloc_local((D * V,), "float32")
-                dt_raw = T.alloc_local((D,), "float32")
-                A_log = T.alloc_local((D,), "float32")
-                dt_bias = T.alloc_local((D,), "float32")
                 skip = T.alloc_local((D,), "float32")
-                G0 = T.alloc_local((D,), "float32")
                 dt = T.alloc_local((D,), "float32")
-                g = T.alloc_local((D,), "float32")
                 G1 = T.alloc_local((D,), "float32")
                 p_q_1 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    dt_raw[tt] = widen(
-                        dt_in[row * dt_row + wide(head) * dt_head + wide(tt) * dt_token]
-                    )
-                    A_log[tt] = widen(A_log_in[wide(head) * A_log_head])
-                    dt_bias[tt] = widen(dt_bias_in[wide(head) * dt_bias_head])
+                    c_at = row * c_row + wide(tt) * c_token + wide(key_head) * c_head
+                    b_at = row * b_row + wide(tt) * b_token + wide(key_head) * b_head
+                    x_at = row * x_row + wide(tt) * x_token + wide(head) * x_head
+                    dt_at = row * dt_row + wide(tt) * dt_token + wide(head) * dt_head
+                    dt_raw = scalar(widen(dt_in[dt_at]))
+                    A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
+                    dt_bias = scalar(widen(dt_bias_in[wide(head) * dt_bias_head]))
                     skip[tt] = widen(skip_in[wide(head) * skip_head])
-                    G0[tt] = 0.0
+                    G0 = scalar(0.0)
                     if count + tt > 0:
-                        G0[tt] = record_decay[record_decay_at + ((count + tt) - 1)]
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
                     dt[tt] = T.if_then_else(
-                        dt_bias[tt] + dt_raw[tt] > 20.0, dt_bias[tt] + dt_raw[tt], T.log(
-                            1.0 + T.exp(dt_bias[tt] + dt_raw[tt])
+                        dt_bias + dt_raw > 20.0, dt_bias + dt_raw, T.log(
+                            1.0 + T.exp(dt_bias + dt_raw)
                         )
                     )
-                    g[tt] = -dt[tt] * T.exp(A_log[tt])
-                    G1[tt] = G0[tt] + T.if_then_else(
-                        1.4426950408889634 * g[tt] < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g[tt]
+                    g = scalar(-dt[tt] * T.exp(A_log))
+                    G1[tt] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                     )
                     p_q_1[tt] = 0.0
                     for kk in T.serial(K):
-                        c[tt * K + kk] = widen(
-                            c_in[row * c_row + wide(key_head) * c_head + wide(kk) * c_axis + wide(tt) * c_token]
-                        )
-                        b[tt * K + kk] = widen(
-                            b_in[row * b_row + wide(key_head) * b_head + wide(kk) * b_axis + wide(tt) * b_token]
-                        )
+                        c[tt * K + kk] = widen(c_in[c_at + wide(kk) * c_axis])
+                        b[tt * K + kk] = widen(b_in[b_at + wide(kk) * b_axis])
                         x_yq[tt * K + kk] = c[tt * K + kk] * T.exp2(G1[tt])
                         p_q_1[tt] += b[tt * K + kk] * c[tt * K + kk]
                     for vv in T.serial(V):
-                        x[tt * V + vv] = widen(
-                            x_in[row * x_row + wide(head) * x_head + wide(vv) * x_axis + wide(tt) * x_token]
-                        )
+                        x[tt * V + vv] = widen(x_in[x_at + wide(vv) * x_axis])
                     for kk in T.serial(K):
                         s_key[(count + tt) * K + kk] = narrow(b[tt * K + kk], "float16")
                     # The value heads of a group share their keys: the first one writes them.
@@ -1187,6 +1177,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt)):
                         t_yq = scalar(0.0)
                         for ii in T.serial(lanes):
@@ -1205,7 +1196,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                     for vv in T.serial(V):
                         yq[tt * V + vv] += s_y[0, tt * V + vv]
                         u1 = scalar(dt[tt] * x[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1 + skip[tt] * x[tt * V + vv], "uint16"
                         )
                         record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -1335,7 +1326,10 @@ def step(pool, slots, c, b, x, dt, A_log, dt_bias, skip, *, out=None, first_slot
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, c, b, x, dt, A_log, dt_bias, skip, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, c, b, x, dt, A_log, dt_bias, skip, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (c, b, x, dt, A_log, dt_bias, skip)
     return MODULE.verify(

@@ -1080,10 +1080,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1098,37 +1097,30 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 q = T.alloc_local((D * K,), "float32")
                 x_yq = T.alloc_local((D * K,), "float32")
                 v = T.alloc_local((D * V,), "float32")
-                g = T.alloc_local((D,), "float32")
-                G0 = T.alloc_local((D,), "float32")
                 G1 = T.alloc_local((D,), "float32")
                 p_q_1 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    g[tt] = widen(g_in[wide(head) * g_head])
-                    G0[tt] = 0.0
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    g = scalar(widen(g_in[wide(head) * g_head]))
+                    G0 = scalar(0.0)
                     if count + tt > 0:
-                        G0[tt] = record_decay[record_decay_at + ((count + tt) - 1)]
-                    G1[tt] = G0[tt] + T.if_then_else(
-                        1.4426950408889634 * g[tt] < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g[tt]
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    G1[tt] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                     )
                     p_q_1[tt] = 0.0
                     for kk in T.serial(K):
-                        q_raw = scalar(
-                            widen(
-                                q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                            )
-                        )
-                        k[tt * K + kk] = widen(
-                            k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                        )
+                        q_raw = scalar(widen(q_in[q_at + wide(kk) * q_axis]))
+                        k[tt * K + kk] = widen(k_in[k_at + wide(kk) * k_axis])
                         q[tt * K + kk] = q_raw * K**-0.5
                         x_yq[tt * K + kk] = q[tt * K + kk] * T.exp2(G1[tt])
                         p_q_1[tt] += k[tt * K + kk] * q[tt * K + kk]
                     for vv in T.serial(V):
-                        v[tt * V + vv] = widen(
-                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                        )
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
                     for kk in T.serial(K):
                         s_key[(count + tt) * K + kk] = narrow(k[tt * K + kk], "float16")
                     # The value heads of a group share their keys: the first one writes them.
@@ -1136,7 +1128,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         for kk in T.serial(K):
                             record_key[record_key_at + (count + tt) * K + kk] = s_key[(count + tt) * K + kk]
                     if count + tt == 0:
-                        token_decay[token_decay_at] = G1[0]
+                        token_decay[token_decay_at] = G1[tt]
                     record_decay[count + tt] = T.Cast("float32", count + tt + 1) * token_decay[token_decay_at]
                 yq = T.alloc_local((D * V,), "float32")
                 for ii in T.serial(s_length * V):
@@ -1175,6 +1167,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt)):
                         t_yq = scalar(0.0)
                         for ii in T.serial(lanes):
@@ -1193,7 +1186,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                     for vv in T.serial(V):
                         yq[tt * V + vv] += s_y[0, tt * V + vv]
                         u1 = scalar(v[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -1320,7 +1313,10 @@ def step(pool, slots, q, k, v, g, *, out=None, first_slot=0, check=False):
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k, v, g, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k, v, g, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k, v, g)
     return MODULE.verify(

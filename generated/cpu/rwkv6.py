@@ -1077,10 +1077,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1093,24 +1092,19 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 G1 = T.alloc_local((D * K,), "float32")
                 x_yq = T.alloc_local((D * K,), "float32")
                 v = T.alloc_local((D * V,), "float32")
-                n1 = T.alloc_local((D,), "float32")
                 sum1 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    n1[tt] = 0.0
+                    r_at = row * r_row + wide(tt) * r_token + wide(key_head) * r_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    w_at = row * w_row + wide(tt) * w_token + wide(key_head) * w_head
+                    n1 = scalar(0.0)
                     for kk in T.serial(K):
-                        r[tt * K + kk] = widen(
-                            r_in[row * r_row + wide(key_head) * r_head + wide(kk) * r_axis + wide(tt) * r_token]
-                        )
-                        k[tt * K + kk] = widen(
-                            k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                        )
-                        w = scalar(
-                            widen(
-                                w_in[row * w_row + wide(key_head) * w_head + wide(kk) * w_axis + wide(tt) * w_token]
-                            )
-                        )
+                        r[tt * K + kk] = widen(r_in[r_at + wide(kk) * r_axis])
+                        k[tt * K + kk] = widen(k_in[k_at + wide(kk) * k_axis])
+                        w = scalar(widen(w_in[w_at + wide(kk) * w_axis]))
                         u = scalar(widen(u_in[wide(key_head) * u_head + wide(kk) * u_axis]))
                         G0[tt * K + kk] = 0.0
                         if count + tt > 0:
@@ -1120,12 +1114,10 @@ def build_verify(K, V, H, HV, P, R, D=8):
                             1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                         )
                         x_yq[tt * K + kk] = r[tt * K + kk] * T.exp2(G0[tt * K + kk])
-                        n1[tt] += k[tt * K + kk] * r[tt * K + kk] * u
+                        n1 += k[tt * K + kk] * r[tt * K + kk] * u
                     for vv in T.serial(V):
-                        v[tt * V + vv] = widen(
-                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                        )
-                    sum1[tt] = n1[tt]
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
+                    sum1[tt] = n1
                     for kk in T.serial(K):
                         s_key[(count + tt) * K + kk] = narrow(k[tt * K + kk], "float16")
                     # The value heads of a group share their keys: the first one writes them.
@@ -1171,6 +1163,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt)):
                         t_yq = scalar(0.0)
                         for ii in T.serial(lanes):
@@ -1188,7 +1181,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                     for vv in T.serial(V):
                         yq[tt * V + vv] += s_y[0, tt * V + vv]
                         u1 = scalar(v[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + sum1[tt] * v[tt * V + vv], "uint16"
                         )
                         record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -1316,7 +1309,10 @@ def step(pool, slots, r, k, v, w, u, *, out=None, first_slot=0, check=False):
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, r, k, v, w, u, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, r, k, v, w, u, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (r, k, v, w, u)
     return MODULE.verify(

@@ -1143,10 +1143,9 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 s_length = 0
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for vv in T.serial(V):
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = T.Cast(
-                            "uint16", 0
-                        )
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
             if active:
                 pending[slot * pending_slot * 4 + head] = s_length
             if s_length > 0:
@@ -1163,35 +1162,24 @@ def build_verify(K, V, H, HV, P, R, D=8):
                 kappa = T.alloc_local((D * K,), "float32")
                 x_y1 = T.alloc_local((D * K,), "float32")
                 v = T.alloc_local((D * V,), "float32")
-                n1 = T.alloc_local((D,), "float32")
-                n2 = T.alloc_local((D,), "float32")
                 p_q_2 = T.alloc_local((D,), "float32")
                 p_q_1 = T.alloc_local((D,), "float32")
                 for kk in T.serial(count * 2 * K):
                     s_key[kk] = record_key[record_key_at + kk]
                 for tt in T.serial(s_length):
-                    n1[tt] = 0.0
-                    n2[tt] = 0.0
+                    r_at = row * r_row + wide(tt) * r_token + wide(key_head) * r_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    w_at = row * w_row + wide(tt) * w_token + wide(key_head) * w_head
+                    a_at = row * a_row + wide(tt) * a_token + wide(key_head) * a_head
+                    n1 = scalar(0.0)
+                    n2 = scalar(0.0)
                     p_q_2[tt] = 0.0
                     for kk in T.serial(K):
-                        r[tt * K + kk] = widen(
-                            r_in[row * r_row + wide(key_head) * r_head + wide(kk) * r_axis + wide(tt) * r_token]
-                        )
-                        k_raw = scalar(
-                            widen(
-                                k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                            )
-                        )
-                        w = scalar(
-                            widen(
-                                w_in[row * w_row + wide(key_head) * w_head + wide(kk) * w_axis + wide(tt) * w_token]
-                            )
-                        )
-                        a_raw = scalar(
-                            widen(
-                                a_in[row * a_row + wide(key_head) * a_head + wide(kk) * a_axis + wide(tt) * a_token]
-                            )
-                        )
+                        r[tt * K + kk] = widen(r_in[r_at + wide(kk) * r_axis])
+                        k_raw = scalar(widen(k_in[k_at + wide(kk) * k_axis]))
+                        w = scalar(widen(w_in[w_at + wide(kk) * w_axis]))
+                        a_raw = scalar(widen(a_in[a_at + wide(kk) * a_axis]))
                         k_k = scalar(widen(k_k_in[wide(key_head) * k_k_head + wide(kk) * k_k_axis]))
                         k_a = scalar(widen(k_a_in[wide(key_head) * k_a_head + wide(kk) * k_a_axis]))
                         G0[tt * K + kk] = 0.0
@@ -1205,19 +1193,17 @@ def build_verify(K, V, H, HV, P, R, D=8):
                             1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
                         )
                         x_yq[tt * K + kk] = r[tt * K + kk] * T.exp2(G1[tt * K + kk])
-                        n1[tt] += removal[tt * K + kk] * removal[tt * K + kk]
-                        n2[tt] += a[tt * K + kk] * r[tt * K + kk] * removal[tt * K + kk]
+                        n1 += removal[tt * K + kk] * removal[tt * K + kk]
+                        n2 += a[tt * K + kk] * r[tt * K + kk] * removal[tt * K + kk]
                         p_q_2[tt] += k[tt * K + kk] * r[tt * K + kk]
                     for vv in T.serial(V):
-                        v[tt * V + vv] = widen(
-                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                        )
-                    p_q_1[tt] = n2[tt] / T.if_then_else(
-                        T.sqrt(n1[tt]) < T.float32(1e-12), T.float32(1e-12), T.sqrt(n1[tt])
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
+                    p_q_1[tt] = n2 / T.if_then_else(
+                        T.sqrt(n1) < T.float32(1e-12), T.float32(1e-12), T.sqrt(n1)
                     )
                     for kk in T.serial(K):
                         kappa[tt * K + kk] = removal[tt * K + kk] / T.if_then_else(
-                            T.sqrt(n1[tt]) < T.float32(1e-12), T.float32(1e-12), T.sqrt(n1[tt])
+                            T.sqrt(n1) < T.float32(1e-12), T.float32(1e-12), T.sqrt(n1)
                         )
                         x_y1[tt * K + kk] = kappa[tt * K + kk] * T.exp2(G0[tt * K + kk])
                     for kk in T.serial(K):
@@ -1281,6 +1267,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         s_y[1, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
                 # Draft by draft, each behind the records of those before it.
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for record in T.serial((count + tt) * 2):
                         t_y1 = scalar(0.0)
                         t_yq = scalar(0.0)
@@ -1307,7 +1294,7 @@ def build_verify(K, V, H, HV, P, R, D=8):
                         yq[tt * V + vv] += s_y[1, tt * V + vv]
                         u1 = scalar(-y1[tt * V + vv])
                         u2 = scalar(v[tt * V + vv])
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                        out[out_at + wide(vv) * out_axis] = narrow(
                             yq[tt * V + vv] + p_q_1[tt] * u1 + p_q_2[tt] * u2, "uint16"
                         )
                         record_u[record_u_at + (count + tt) * 2 * V + vv] = narrow(u1, "float16")
@@ -1440,7 +1427,10 @@ def step(pool, slots, r, k, v, w, a, k_k, k_a, *, out=None, first_slot=0, check=
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, r, k, v, w, a, k_k, k_a, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, r, k, v, w, a, k_k, k_a, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (r, k, v, w, a, k_k, k_a)
     return MODULE.verify(

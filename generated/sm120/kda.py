@@ -5057,12 +5057,11 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         pending[slot * pending_slot * 4 + head] = s_length
             for tt in T.serial(num_tokens):
                 if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
-                            out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
-                                T.float32(0.0), "bfloat16"
-                            )
+                            out[out_at + wide(vv) * out_axis] = narrow(T.float32(0.0), "bfloat16")
             if s_length > 0:
                 s_acc = T.alloc_local((3,), "float32")
                 if staged:
@@ -5086,8 +5085,13 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 t_p_q_1 = T.alloc_shared((D,), "float32", scope="shared")
                 s_key = T.alloc_shared((N * K,), "float16")
                 for tt in T.serial(s_length):
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                    b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
                     b = T.alloc_var("float32")
-                    b = widen(b_in[row * b_row + wide(head) * b_head + wide(tt) * b_token])
+                    b = widen(b_in[b_at])
                     A_log = T.alloc_var("float32")
                     A_log = widen(A_log_in[wide(head) * A_log_head])
                     beta = T.alloc_var("float32")
@@ -5097,16 +5101,10 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            q_raw[ii] = widen(
-                                q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis + wide(tt) * q_token]
-                            )
-                            k_raw[ii] = widen(
-                                k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis + wide(tt) * k_token]
-                            )
+                            q_raw[ii] = widen(q_in[q_at + wide(kk) * q_axis])
+                            k_raw[ii] = widen(k_in[k_at + wide(kk) * k_axis])
                             a = T.alloc_var("float32")
-                            a = widen(
-                                a_in[row * a_row + wide(head) * a_head + wide(kk) * a_axis + wide(tt) * a_token]
-                            )
+                            a = widen(a_in[a_at + wide(kk) * a_axis])
                             dt_bias = T.alloc_var("float32")
                             dt_bias = widen(
                                 dt_bias_in[wide(head) * dt_bias_head + wide(kk) * dt_bias_axis]
@@ -5361,6 +5359,8 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                                     s_y[tt * 2 + rr_, vv] = s_acc[rr_]
                 T.sync_threads()
                 for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
@@ -5377,12 +5377,10 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                                 y1 += s_w[tt * 2, R + jj] * s_u
                                 yq += s_w[(tt * 2 + 1), R + jj] * s_u
                             v = T.alloc_var("float32")
-                            v = widen(
-                                v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis + wide(tt) * v_token]
-                            )
+                            v = widen(v_in[v_at + wide(vv) * v_axis])
                             u1 = T.alloc_var("float32")
                             u1 = t_beta[tt] * (v - y1)
-                            out[row * out_row + wide(head) * out_head + wide(vv) * out_axis + wide(tt) * out_token] = narrow(
+                            out[out_at + wide(vv) * out_axis] = narrow(
                                 yq + t_p_q_1[tt] * u1, "bfloat16"
                             )
                             record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
@@ -5520,7 +5518,10 @@ def step(pool, slots, q, k, v, a, b, A_log, dt_bias, *, out=None, first_slot=0, 
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
-def verify(pool, slots, q, k, v, a, b, A_log, dt_bias, *, lengths=None, accepted=None, out=None, first_slot=0, check=False):
+def verify(
+    pool, slots, q, k, v, a, b, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
     """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
     inputs = (q, k, v, a, b, A_log, dt_bias)
     return MODULE.verify(

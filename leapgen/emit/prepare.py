@@ -86,6 +86,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
             (*plan.kernels, *plan.draft_kernels), buffers, inputs, output, arch
         ),
         pending=signature.buffer_view(signature.PENDING, arch),
+        draft_output_base=signature.DRAFT_OUTPUT_BASE,
         draft_output_index=signature.DRAFT_OUTPUT_INDEX,
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,

@@ -125,10 +125,19 @@ class Input:
         return f"{self.param}[{self.index}]"
 
     @property
+    def draft_base(self) -> str:
+        """Where draft `tt` of the row and head begins, of an input that differs by row."""
+        head = HEADS["H" if self.per == "key" else "HV"]
+        token = f"row * {self.name}_row + wide(tt) * {self.name}_token"
+        return f"{token} + wide({head}) * {self.name}_head"
+
+    @property
     def draft_raw(self) -> str:
-        """The same in a verify: of draft `tt`."""
-        token = "" if self.constant else f" + wide(tt) * {self.name}_token"
-        return f"{self.param}[{self.index}{token}]"
+        """The element of draft `tt`, behind `<name>_at`, as it is stored."""
+        if self.constant:
+            return self.raw
+        axis = f" + wide({INDEX[self.axis]}) * {self.name}_axis" if self.axis else ""
+        return f"{self.param}[{self.name}_at{axis}]"
 
     @property
     def draft_load(self) -> str:
@@ -182,7 +191,8 @@ def _index(entry: model.Input) -> str:
 
 
 OUTPUT_INDEX = "row * out_row + wide(head) * out_head + wide(vv) * out_axis"
-DRAFT_OUTPUT_INDEX = f"{OUTPUT_INDEX} + wide(tt) * out_token"
+DRAFT_OUTPUT_BASE = "row * out_row + wide(tt) * out_token + wide(head) * out_head"
+DRAFT_OUTPUT_INDEX = "out_at + wide(vv) * out_axis"
 PENDING = plan_buffers.PENDING
 STATE_WORDS = ("row", "head", "key", "value")
 

@@ -107,6 +107,7 @@ class View:
     shared_key      record keys belong to key heads: one value head of a group writes them
     result, result_sums   see program.Program
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
+    draft_...       where the output of draft `tt` begins, and its element
     pending         how many drafts wait in a slot, a tensor of the kernels for drafts alone
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
@@ -162,6 +163,7 @@ class View:
     inputs: tuple[Input, ...]
     kernels: tuple[Kernel, ...]
     pending: Buffer
+    draft_output_base: str
     draft_output_index: str
     layout: str
     layout_name: str
@@ -220,8 +222,11 @@ class View:
     @property
     def fleeting(self) -> dict[str, str]:
         """Code of what is a variable of its own loop wherever other values are kept for all drafts:
-        transients of the token program, corrections, and sums over the output."""
+        transients of the token program, scalars that are not `lasting`, corrections, and sums over
+        the output."""
         found = [i.name for p in self.phases for i in p.keys if not i.stored]
+        scalars = (i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        found += [name for name in scalars if name not in self.lasting]
         found += [c.name for c in self.corrections] + [name for name, _ in self.result_sums]
         return {name: names.symbol(name) for name in found}
 

@@ -248,12 +248,13 @@ class Lab:
             bounds(
                 format_named(self.spec.state.format),
                 self.spec.state.records,
-                self.window,
+                self.window + self.drafts,  # records that a commit may leave to one flush
                 self.spec.output.dtype,
                 K=self.K,
                 compensators=self.pool.shape.R,
                 substeps=len(self.spec.substeps),
                 flushes=int(self.roundings[slot]),
+                walked=self.drafts > 0,  # their tests go on from reset slots for many tokens
             )
             for slot in slots
         ]
