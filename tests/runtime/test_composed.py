@@ -91,6 +91,71 @@ def test_slots_live_on_a_cpu(spec: str, name: str) -> None:
     life(spec, name, "cpu", 25)
 
 
+def extremes() -> dict[str, np.ndarray]:
+    """States [HV, K, V] at which a quantizer may break: faults of scales and codes."""
+    rng = np.random.default_rng(8)
+    plain = rng.standard_normal((4, 16, 24)).astype(np.float32)
+    found = {"zero": np.zeros_like(plain), "plain": plain}
+    found |= {f"{e}": (plain * np.float32(e)).astype(np.float32) for e in (1e-30, 1e30)}
+    for name, x in (("one hot", 3.0), ("outlier", 1e6), ("nan", np.nan), ("infinity", np.inf)):
+        found[name] = (np.zeros_like(plain) if name == "one hot" else plain).copy()
+        found[name][:, 5, 7] = x
+    found["rank one"] = np.einsum("hk,v->hkv", plain[..., 0], plain[0, 0]).astype(np.float32)
+    found["minus largest"] = np.where(plain > 0, np.abs(plain).max(), -np.abs(plain).max())
+    return found
+
+
+@pytest.mark.parametrize(("spec", "name"), LIVES)
+def test_extreme_states(spec: str, name: str) -> None:
+    """Finite, never far off, and zero stays zero; without compensators, what the model stores."""
+    chain, found = chain_of(spec, name, "cpu"), subject_of(spec, name, "cpu")
+    format, kinds = chain.plan.format, extremes()
+    assert isinstance(format, Composed)
+    given = np.stack(list(kinds.values())).astype(np.float32)
+    rows = len(given)
+    with one_thread():
+        pool = found.module.allocate(rows, H=2, HV=4, K=16, V=24)
+        slots = torch.arange(rows, dtype=torch.int32)
+        found.module.load_state(pool, slots, torch.from_numpy(given), 0, layout="KV")
+        back = found.module.materialize(pool, slots, layout="KV").numpy()
+    kept = np.clip(np.nan_to_num(given, nan=0.0, posinf=1e36, neginf=-1e36), -1e36, 1e36)
+    peak = np.abs(kept).max(axis=(-2, -1), keepdims=True)
+    assert np.isfinite(back).all()
+    assert (back[list(kinds).index("zero")] == 0).all()
+    assert (np.abs(back - kept) <= 1.5 * np.where(peak > 1e-37, peak, 1e-37)).all()
+    if format.compensators == 0 and not format.stochastic:
+        none = format.no_factors(rows, 4, 0, 24)
+        model = format.restore(format.store(given, none))
+        assert (np.abs(back - model) <= 1e-6 * peak).all()
+
+
+def test_draws_are_the_models_and_travel_with_a_copy() -> None:
+    """The next store of a copy draws what its source would, whatever row and slot it has."""
+    chain, found = chain_of("gdn", "int8-step-sr", "cpu"), subject_of("gdn", "int8-step-sr", "cpu")
+    model = model_of(chain.spec, chain.plan, chain.plan.shape(*SIZE), 5)
+    rng = np.random.default_rng(9)
+    states = rng.standard_normal((2, 4, 24, 16)).astype(np.float32)
+    with one_thread():
+        pool = found.module.allocate(5, H=2, HV=4, K=16, V=24)
+        for turn in range(3):  # three stores: each has draws of its own
+            found.module.load_state(
+                pool, torch.tensor([1, 3], dtype=torch.int32), torch.from_numpy(states * (turn + 1))
+            )
+            given = np.swapaxes(states * np.float32(turn + 1), -1, -2)
+            model.load_state(np.array([1, 3]), given)
+        every = torch.arange(5, dtype=torch.int32)
+        data = found.module.export(pool, every)
+        assert (data["stores"].numpy() == model.pool["stores"]).all()
+        same = data["payload"].numpy() == model.pool["payload"]
+        assert same.mean() > 0.999  # a tie of FP32 may fall either way
+        found.module.copy(pool, every[1:2].clone(), every[4:5].clone())
+        pair = torch.tensor([4, 1], dtype=torch.int32)
+        again = torch.from_numpy(states[:1]).expand(2, 4, 24, 16)
+        found.module.load_state(pool, pair, again)
+        ends = found.module.export(pool, pair)["payload"]
+    assert (ends[0] == ends[1]).all()
+
+
 @pytest.mark.parametrize(("spec", "name"), EMULATED)
 def test_slots_live_on_a_gpu(spec: str, name: str) -> None:
     life(spec, name, "sm90", 4)
@@ -104,6 +169,18 @@ def test_every_preset_on_every_target(name: str, spec: str, arch: str) -> None:
     if not NAMED[name].kernels_on(arch_named(arch).gpu):
         pytest.skip("in the reference model only")
     life(spec, name, arch, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_blocks_of_keys_as_integer_products(spec: str, arch: str) -> None:
+    chain = chain_of(spec, "leap8", arch)
+    shape = chain.plan.shape(64, 32, 2, 4)
+    assert chain.plan.layout(shape).name == "fragment"
+    with one_thread():
+        section = operate(chain, subject_of(spec, "leap8", arch), shape, 12)
+    assert section.ledger.ok
 
 
 # ---- compositions that nobody named
