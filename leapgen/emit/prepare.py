@@ -113,7 +113,8 @@ CONSTANTS = (
 def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
     """Only where some payload order, and FP16 records beside it, are operands of instructions, and
     records hold what their reads need."""
-    halves = {b.dtype for b in plan.buffers if b.role == "compensator" or b.name in HALVES}
+    factors = () if isinstance(plan.format, Composed) else ("compensator",)  # codes become FP16
+    halves = {b.dtype for b in plan.buffers if b.role in factors or b.name in HALVES}
     halves_only = halves == {"fp16"} and plan.ordinary
     if can_fragment(plan.arch, plan.format) and halves_only:
         return early_program(plan.window, inputs)

@@ -31,7 +31,7 @@ class Row:
     per_element  those over SIZE * SIZE
     below_fp32   how many times less than an FP32 state
     slot_bytes   all that one head takes of a slot
-    archs        that have kernels; none: the format exists in the reference model only so far
+    archs        that have kernels; none: the format exists in the reference model only
     """
 
     name: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from leapgen.algebra.window import DecaySource, Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
+from leapgen.formats.composed import Composed
 from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
 from leapgen.schedule.buffers import PENDING, STORED, Buffer, Shape, slot_buffers
@@ -120,7 +121,8 @@ class Plan:
         products: what they are multiplied with is FP16."""
         factors = self.format.factors in (None, "fp16")
         halves = self.records == "fp16" and factors
-        return can_fragment(self.arch, self.format) and halves and self.ordinary
+        whole = not isinstance(self.format, Composed)
+        return can_fragment(self.arch, self.format) and halves and self.ordinary and whole
 
     @property
     def ordinary(self) -> bool:

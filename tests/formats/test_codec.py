@@ -102,13 +102,13 @@ def test_every_code_and_many_numbers(name: str, gpu: bool, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("payload", ["int8", "e2m1", "int5"])
+@pytest.mark.parametrize("payload", ["int8", "e2m1"])
 @pytest.mark.parametrize("name", SCALED)
 def test_scales(name: str, payload: str, gpu: bool, tmp_path: Path) -> None:
     """What is stored for a size, and what numbers are multiplied with: of one-channel states."""
     scale, grid = SCALES[name], GRIDS[payload]
     c = library(composed("t", "", Choices(payload=payload, scale=name)), gpu, tmp_path)
-    sizes = np.abs(RNG.standard_normal(200)) * 10.0 ** RNG.integers(-38, 36, 200)
+    sizes = np.abs(RNG.standard_normal(80)) * 10.0 ** RNG.integers(-38, 36, 80)
     powers = 2.0 ** np.arange(-126.0, 100.0, 7)
     sizes = np.concatenate([sizes, powers, powers * 1.5, [0.0, 1e-42, 1e-31]]).astype(np.float32)
     with np.errstate(over="ignore", under="ignore"):
