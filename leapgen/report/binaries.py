@@ -16,7 +16,9 @@ from leapgen.runtime.host import Shape, TileLang
 from leapgen.runtime.launches import LENGTH, OPERATIONS
 
 _SCALARS = {"int": "int32", "int32": "int32", "int32_t": "int32", "int64": "int64"} | {
-    "int64_t": "int64"
+    "int64_t": "int64",
+    "uint": "uint32",  # strides, which the host keeps below 2**32
+    "uint32_t": "uint32",
 }
 _NODES = {"Add": "add", "Sub": "sub", "Mul": "mul", "FloorDiv": "floordiv"} | {
     "Min": "min",
@@ -108,7 +110,7 @@ def _for_gpu(func: Any, target: str, pass_configs: Mapping[str, Any]) -> Binary:
 
 def _scalar(name: str, kind: str) -> str:
     if kind not in _SCALARS:
-        raise NoBinary(f"{name}: a number of type int32 or int64 is expected, found {kind}")
+        raise NoBinary(f"{name}: an integer of 32 or 64 bits is expected, found {kind}")
     return _SCALARS[kind]
 
 

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,16 @@ class Built:
     params: tuple[Parameter, ...]
     binaries: Mapping[str, Mapping[str, Any]]
     buffer_map: tuple[()] = ()
+
+
+class _Kernels(dict[str, host.Kernel]):
+    """All kernels of a module; those that are compiled are what it consists of for loops, as in
+    `Module.prepare`."""
+
+    known: set[str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return (n for n in super().__iter__() if self.known is None or n in self.known)
 
 
 @dataclass(frozen=True)
@@ -173,10 +183,11 @@ class Bundle:
         made = self._import(found, compile)
         device = "cpu" if found["arch"] == "cpu" else "cuda"
         other = host.TileLang(device) if compile else None
-        kernels = {
-            n: replace(k, build=partial(self._build, found, n, k.build if compile else None))
+        kernels = _Kernels(
+            (n, replace(k, build=partial(self._build, found, n, k.build if compile else None)))
             for n, k in made.kernels.items()
-        }
+        )
+        kernels.known = None if compile else {k["kernel"] for k in found["kernels"]}
         limits = made.limits if compile else partial(self._limits, found, made.limits)
         loaded = replace(
             made, kernels=kernels, limits=limits, backend=Loader(self.folder, device, other)

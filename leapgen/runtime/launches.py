@@ -5,8 +5,8 @@ Copied into bundles as `_launches.py`; needs torch, ctypes, and a GPU's driver.
 What is known of a binary (an entry of a bundle's manifest):
 
 symbol       name of the function
-parameters   [name, type] in its order; types: pointer, int32, int64. `n_x` is the number of
-             elements of tensor x
+parameters   [name, type] in its order; types: pointer, int32, uint32, int64. `n_x` is the number
+             of elements of tensor x
 grid         three numbers of blocks: an integer, a parameter's name, or [operation, a, b]
 block        threads along x, y, z
 shared       bytes of dynamic shared memory
@@ -34,8 +34,13 @@ OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
-_TYPES = {"pointer": ctypes.c_void_p, "int32": ctypes.c_int32, "int64": ctypes.c_int64}
-_FIELDS = {"pointer": "Q", "int32": "i4x", "int64": "q"}  # eight bytes each
+_TYPES = {
+    "pointer": ctypes.c_void_p,
+    "int32": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
+    "int64": ctypes.c_int64,
+}
+_FIELDS = {"pointer": "Q", "int32": "i4x", "uint32": "I4x", "int64": "q"}  # eight bytes each
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _INVALID_CONTEXT = 201
 
