@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
-from leapgen.oracle.emulator.lowering import PASS_CONFIGS, lower
+from leapgen.oracle.emulator.lowering import PASS_CONFIGS, Lowered, lower
 from leapgen.oracle.emulator.source import read_signature
 from leapgen.report.workers import ERRORS
 from leapgen.runtime import assemble
@@ -57,7 +57,8 @@ def make(
         return None, f"{type(error).__name__}: {str(error).strip()[:2000]}"
 
 
-def _names(func: Any) -> tuple[str, ...]:
+def names_of(func: Any) -> tuple[str, ...]:
+    """Names of a prim_func's parameters, in order."""
     buffers = func.buffer_map
     return tuple(buffers[p].name if p in buffers else p.name for p in func.params)
 
@@ -80,7 +81,7 @@ def _for_cpu(func: Any, target: str, pass_configs: Mapping[str, Any]) -> Binary:
             raise NoBinary(f"a size called {LENGTH}{name} is expected, found {length}")
         parameters.append([LENGTH + name, "int64"])
     entry: dict[str, Any] = {"symbol": "call", "parameters": parameters}
-    return Binary(code, _names(func), entry)
+    return Binary(code, names_of(func), entry)
 
 
 def _for_gpu(func: Any, target: str, pass_configs: Mapping[str, Any]) -> Binary:
@@ -92,20 +93,25 @@ def _for_gpu(func: Any, target: str, pass_configs: Mapping[str, Any]) -> Binary:
     lowered = lower(func, target, configs)
     context = create_backend_context({"kind": "cuda", "arch": target}, None, "auto")
     code = bytes(tilelang_callback_cuda_compile(lowered.source, context.target, configs))
-    names, parameters = _names(func), []
+    names = names_of(func)
+    return Binary(code, names, entry_of(lowered, names))
+
+
+def entry_of(lowered: Lowered, names: Sequence[str]) -> dict[str, Any]:
+    """How to launch a kernel whose prim_func has parameters of these names. Errors: NoBinary."""
+    parameters = []
     for p in read_signature(lowered.source, lowered.kernel).parameters:
         if p.name not in names and p.name.removeprefix(LENGTH) not in names:
             raise NoBinary(f"parameters {', '.join(names)} are expected, found {p.name}")
         parameters.append([p.name, "pointer" if p.pointer else _scalar(p.name, p.type)])
     extents = lowered.device.attrs["thread_extent"]
-    entry = {
+    return {
         "symbol": lowered.kernel,
         "parameters": parameters,
         "grid": [tree(extents.get(f"blockIdx.{axis}", 1)) for axis in "xyz"],
         "block": list(lowered.threads),
         "shared": lowered.shared_bytes,
     }
-    return Binary(code, names, entry)
 
 
 def _scalar(name: str, kind: str) -> str:

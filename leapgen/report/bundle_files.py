@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import platform
+import re
+import subprocess
 import sysconfig
 import zipfile
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from leapgen.files import write_atomic
+from leapgen.report.resources import find_nvcc
 from leapgen.runtime import assemble, bundled, launches
 from leapgen.schedule.arch import arch_named
 
@@ -49,7 +52,8 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
     return {
         "schema": bundled.SCHEMA,
         "package": package,
-        "versions": {n: metadata.version(n) for n in ("leapgen", "tilelang", "torch")},
+        "versions": {n: metadata.version(n) for n in ("leapgen", "tilelang", "torch")}
+        | ({"nvcc": _nvcc()} if any(row.gpu for row in rows) else {}),
         "machine": {"name": platform.machine(), "features": sorted(bundled.features())},
         "archs": {
             row.name: {
@@ -61,6 +65,12 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
         "modules": [],
         "files": {},
     }
+
+
+def _nvcc() -> str:
+    done = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True)
+    found = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)
+    return found.group(1) if found else "unknown"
 
 
 def finish(root: Path, book: dict[str, Any]) -> None:
