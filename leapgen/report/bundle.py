@@ -1,6 +1,6 @@
 """`leapgen build --bundle`: a folder that runs without leapgen, nvcc and TileLang, and its wheel.
 
-    OUT/<package>/         __init__.py, _bundle.py, _launches.py, _host.py, manifest.json
+    OUT/<package>/         __init__.py, manifest.json, and parts of leapgen's runtime
     OUT/<package>/<arch>/  the generated sources
     OUT/<package>/lib/     compiled kernels, named by their contents
     OUT/*.whl              the same, for pip

@@ -17,22 +17,22 @@ from typing import Any
 
 from leapgen.files import write_atomic
 from leapgen.report.resources import find_nvcc
-from leapgen.runtime import assemble, bundled, launches
+from leapgen.runtime import assemble, bundled
 from leapgen.schedule.arch import arch_named
 
-OWN_IMPORT = "from leapgen.runtime import host, launches\n"
-ITS_IMPORT = "from . import _host as host\nfrom . import _launches as launches\n"
 INIT = '''"""Compiled kernels, made by leapgen; nothing is compiled or tuned here unless asked.
 
-    module = load("{example}")   # arch: the present GPU's, or cpu; see `load.__doc__`
-    print(contents())            # modules, shapes and kernels that are compiled
+    module = load("{example}")    # arch: the present GPU's, or cpu; see `load.__doc__`
+    print(contents())             # modules, shapes and kernels that are compiled
+    BoundStep(module, pool, ...)  # a step that is checked once
 """
 
 from pathlib import Path
 
-from ._bundle import Bundle, BundleError
+from ._bound import BoundStep
+from ._bundled import Bundle, BundleError
 
-__all__ = ["BundleError", "contents", "load"]
+__all__ = ["BoundStep", "BundleError", "contents", "load"]
 
 _BUNDLE = Bundle(Path(__file__).resolve().parent, __name__)
 load = _BUNDLE.load
@@ -75,15 +75,28 @@ def _nvcc() -> str:
 
 def finish(root: Path, book: dict[str, Any]) -> None:
     """Writes the fixed files, and last the manifest with the digest of every other file."""
-    loader = Path(bundled.__file__).read_text(encoding="utf-8")
-    assert loader.count(OWN_IMPORT) == 1
-    put(root / "_bundle.py", loader.replace(OWN_IMPORT, ITS_IMPORT))
-    put(root / "_launches.py", Path(launches.__file__).read_text(encoding="utf-8"))
+    for name in bundled.COPIED:
+        path = Path(bundled.__file__).with_name(name)
+        put(root / f"_{path.name}", standing_alone(path.read_text(encoding="utf-8")))
     put(root / "_host.py", assemble.host_text())
     put(root / "__init__.py", INIT.format(example=book["modules"][0]["name"]))
     files = sorted(p for p in root.rglob("*") if p.is_file())
     book["files"] = {p.relative_to(root).as_posix(): bundled.digest_of(p) for p in files}
     put(root / bundled.MANIFEST, json.dumps(book, indent=1) + "\n")
+
+
+def standing_alone(text: str) -> str:
+    """A file of the runtime whose imports of its neighbours are those inside a bundle."""
+    one = r"^from leapgen\.runtime import (.+)$"
+    text = re.sub(
+        one,
+        lambda m: "\n".join(f"from . import _{n} as {n}" for n in m.group(1).split(", ")),
+        text,
+        flags=re.MULTILINE,
+    )
+    return re.sub(
+        r"^from leapgen\.runtime\.(\w+) import", r"from ._\1 import", text, flags=re.MULTILINE
+    )
 
 
 def wheel(folder: Path, package: str, book: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Loads the modules of a bundle: compiled kernels beside their generated sources.
 
-`leapgen build --bundle` copies this file into the bundle as `_bundle.py`, beside `_host.py`. It
+`leapgen build --bundle` copies this file into the bundle as `_bundled.py`, beside `_host.py`. It
 needs torch and the standard library: kernels of the CPU are called through ctypes, those of a GPU
 are launched through the driver. TileLang is imported by `load(..., compile=True)` only.
 """
@@ -27,6 +27,8 @@ from leapgen.runtime import host, launches
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
+COPIED = ("bundled.py", "bound.py", "launches.py")
+"""Besides the host: files of the runtime that need nothing but each other."""
 IMPORT = "import tilelang.language as T\n"
 WITHOUT = "T = None  # no TileLang: builders of prim_funcs are not called here\n"
 _NUMBERS = ("K", "V", "H", "HV", "P", "R", "D")
@@ -142,8 +144,8 @@ class Bundle:
         found = self.manifest.get("schema")
         if found != SCHEMA:
             raise BundleError(f"{path}: schema: expected {SCHEMA}, found {found}")
-        for name in ("_host.py", "_bundle.py", "_launches.py"):
-            self._check(name)
+        for name in ("host.py", *COPIED):
+            self._check(f"_{name}")
 
     def text(self) -> str:
         """A line a module and shape, with the kernels that are compiled for it."""

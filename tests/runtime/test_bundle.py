@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import signal
@@ -48,6 +49,12 @@ def run(name, expected, **sizes):
         assert torch.equal(module.step(pool, slots, *inputs, check=True), out)
     assert torch.equal(module.materialize(pool, slots), expected["state"])
     assert expected["state"][0].any()
+    module.reset(pool, slots)
+    out = torch.empty_like(out)
+    bound = tiny.BoundStep(module, pool, slots, expected["steps"][0][0], out)
+    for inputs, right in expected["steps"]:
+        bound.step(slots, *inputs, out)
+        assert torch.equal(out, right)
 """
 
 
@@ -155,6 +162,20 @@ def test_what_is_not_compiled_is_refused(built: Path) -> None:
     )
     done = alone(built, script)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_other_shapes_are_compiled_if_asked(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(built)
+    package = importlib.import_module("tiny")
+    module = package.load(NAME, compile=True)
+    pool = module.allocate(2, **{**SIZES, "K": 32})
+    pool["payload"].fill_(1.0)
+    module.reset(pool, torch.tensor([1], dtype=torch.int32))
+    assert not pool["payload"][1].any()
+    assert pool["payload"][0].all()
+    known, new = (module.kernels["reset"].build(k, 24, 1, 2, 4, 0) for k in (16, 32))
+    assert type(known).__name__ == "Built"
+    assert type(new).__name__ == "PrimFunc"
 
 
 def _edit(path: Path, change: Callable[[str], str]) -> None:
