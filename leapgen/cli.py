@@ -20,6 +20,7 @@ import typer
 
 from leapgen.bench.options import bench
 from leapgen.diagnostics import Diagnostics, LeapgenError, MissingTool
+from leapgen.report.build_options import build, parsed_picks
 from leapgen.study.options import drift
 from leapgen.tune.options import tune
 
@@ -38,7 +39,6 @@ SpecArgument = Annotated[str, typer.Argument(help="A spec file, or the name of a
 SpecsArgument = Annotated[
     list[str], typer.Argument(help="Spec files, or names of shipped specs.", metavar="SPEC...")
 ]
-ArchsOption = Annotated[str, typer.Option("--arch", help="Archs, separated by commas, or `all`.")]
 ArchOption = Annotated[str, typer.Option("--arch", help="One arch (see `leapgen list archs`).")]
 FormatOption = Annotated[
     str | None, typer.Option("--format", help="State format in place of the spec's.")
@@ -105,14 +105,6 @@ def _colours() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _picks(values: list[str] | None) -> dict[str, str]:
-    picks = dict(value.partition("=")[::2] for value in values or ())
-    for choice, alternative in picks.items():
-        if not choice or not alternative:
-            raise typer.BadParameter(f"`{choice}`: write choice=alternative", param_hint="--pick")
-    return picks
-
-
 def _print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
@@ -130,53 +122,7 @@ def new(
     return Exit.FINE
 
 
-@app.command()
-@reported
-def build(
-    specs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Spec files or names; without any, all that generated/ keeps.", metavar="[SPEC...]"
-        ),
-    ] = None,
-    arch: ArchsOption = "all",
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder to write to; the default is ./generated.")
-    ] = Path("generated"),
-    format: FormatOption = None,
-    pick: PickOption = None,
-    all_choices: Annotated[
-        bool, typer.Option("--all-choices", help="Every alternative of every choice.")
-    ] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Compile too; table of registers and memory.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail with a diff if a file differs.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> Exit:
-    """Render the kernels of specs for archs: one module each, written only if it changed."""
-    from leapgen.report import build_report
-    from leapgen.report.progress import steps
-
-    request = build_report.Request(
-        specs=tuple(specs or ()),
-        archs=build_report.archs(arch),
-        out=out,
-        format=format,
-        picks=_picks(pick),
-        all_choices=all_choices,
-        compile=compile,
-        check=check,
-    )
-    with steps("build") as step:
-        result = build_report.build(request, step)
-    if as_json:
-        _print_json(result.data())
-    else:
-        typer.echo(build_report.text(result))
-    return Exit.FINE if result.ok else Exit.FAILED
+app.command(name="build")(reported(judged(build)))
 
 
 @app.command()
@@ -198,9 +144,9 @@ def explain(
     from leapgen.report import explain_text
 
     if stage is not None:
-        typer.echo(explain_text.stage(spec, stage, arch, format, _picks(pick)))
+        typer.echo(explain_text.stage(spec, stage, arch, format, parsed_picks(pick)))
         return Exit.FINE
-    explanation = report.explain(spec, arch, format, _picks(pick), model)
+    explanation = report.explain(spec, arch, format, parsed_picks(pick), model)
     if as_json:
         _print_json(explanation.data())
     else:
@@ -235,7 +181,7 @@ def verify(
     with steps("verify") as step:
         results = [
             report.verify(
-                report.Request(name, arch, row, _picks(pick), model, tokens, rounds), step
+                report.Request(name, arch, row, parsed_picks(pick), model, tokens, rounds), step
             )
             for name in specs
             for row in report.formats(format, arch)

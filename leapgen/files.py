@@ -83,3 +83,52 @@ def append_line(path: Path, line: str) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill; it gets its name, which nothing may have, when the block ends.
+
+    It is filled beside `path`. What a killed process left there is removed by the next one.
+    Errors: FileExistsError.
+    """
+    import fcntl
+    import shutil
+
+    def refuse() -> None:
+        if os.path.lexists(path):
+            raise FileExistsError(
+                f"{path}: expected a name that nothing has, found something there"
+            )
+
+    refuse()
+    start = f".{path.name}.part-"
+    with locked(path.parent):  # so that nobody takes a new folder for one that was left
+        for left in path.parent.glob(f"{start}*"):
+            _remove_unless_locked(left)
+        part = path.with_name(f"{start}{uuid.uuid4().hex}")
+        part.mkdir()
+        handle = os.open(part, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield part
+        refuse()
+        part.rename(path)
+    finally:
+        os.close(handle)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_unless_locked(folder: Path) -> None:
+    """Removes a folder that no living process holds."""
+    import fcntl
+    import shutil
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:  # a process is filling it
+        return
+    finally:
+        os.close(handle)
