@@ -1,0 +1,96 @@
+"""A tiny Qwen3-Next on disk, whose weights make the recurrent state matter, and engines on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LAYERS = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+SIZES = {
+    "vocab_size": 256,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64,
+    "max_position_embeddings": 4096,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the layers are in this process, where tests see them
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def build(folder: Path, scale: float = 4.0) -> Path:
+    """The model's folder. Dummy weights would make every test of a state empty."""
+    import transformers as hf
+
+    torch.manual_seed(0)
+    config = hf.Qwen3NextConfig(**SIZES, layer_types=LAYERS, mlp_only_layers=[0, 1, 2])
+    config.architectures = ["Qwen3NextForCausalLM"]
+    model = hf.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() >= 2:
+                weight.mul_(scale)
+            if name.endswith("A_log"):
+                weight.copy_(torch.rand(weight.shape).mul(3).sub(4))  # slow and fast decays
+    model.to(torch.bfloat16).eval().save_pretrained(folder)
+    return folder
+
+
+def engine(folder: Path, leapgen: Any = None, **options: Any) -> Any:
+    """An engine in this process; prefix caching is on unless told otherwise."""
+    os.environ.update(ENVIRONMENT)
+    from vllm import LLM
+
+    extra = {} if leapgen is None else {"additional_config": {"leapgen": leapgen}}
+    given = {
+        "model": str(folder),
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "dtype": "bfloat16",
+        "max_model_len": 2048,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+        "enable_prefix_caching": True,
+        "seed": 0,
+        **extra,
+        **options,
+    }
+    return LLM(**given)
+
+
+def layers(llm: Any) -> list[Any]:
+    """The recurrent layers of an engine."""
+    runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    return [m for m in runner.get_model().modules() if hasattr(m, "A_log")]
+
+
+def generate(llm: Any, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    """Greedy, as many tokens each."""
+    from vllm import SamplingParams
+
+    how = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+    found = llm.generate([{"prompt_token_ids": p} for p in prompts], how, use_tqdm=False)
+    return [list(result.outputs[0].token_ids) for result in found]
