@@ -74,6 +74,7 @@ def engine(folder: Path, leapgen: Any = None, **options: Any) -> Any:
         "max_num_seqs": 8,
         "max_num_batched_tokens": 2048,
         "enable_prefix_caching": True,
+        "prefix_cache_retention_interval": None,  # states of decoded blocks are kept too
         "seed": 0,
         **extra,
         **options,
@@ -87,10 +88,29 @@ def layers(llm: Any) -> list[Any]:
     return [m for m in runner.get_model().modules() if hasattr(m, "A_log")]
 
 
-def generate(llm: Any, prompts: list[list[int]], tokens: int) -> list[list[int]]:
-    """Greedy, as many tokens each."""
+def generate(llm: Any, prompts: list[list[int]], tokens: int) -> list[dict[str, Any]]:
+    """Greedy: for each prompt its tokens, and how many of the prompt's were found in the cache."""
     from vllm import SamplingParams
 
     how = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
     found = llm.generate([{"prompt_token_ids": p} for p in prompts], how, use_tqdm=False)
-    return [list(result.outputs[0].token_ids) for result in found]
+    return [
+        {"tokens": list(result.outputs[0].token_ids), "cached": result.num_cached_tokens}
+        for result in found
+    ]
+
+
+def agreement(folder: Path, prompts: list[list[int]], outputs: list[list[int]]) -> tuple[int, int]:
+    """How many of the tokens are what transformers' own model finds best there, and of how many:
+    the model is given prompt and output at once, so that one difference counts once."""
+    import transformers as hf
+
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    same = total = 0
+    for prompt, output in zip(prompts, outputs, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + output]), use_cache=False).logits[0]
+        best = logits[len(prompt) - 1 : -1].float().argmax(-1).tolist()
+        same += sum(a == b for a, b in zip(best, output, strict=True))
+        total += len(output)
+    return same, total

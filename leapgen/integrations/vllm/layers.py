@@ -11,7 +11,7 @@ import torch
 from leapgen.integrations.vllm import engine
 from leapgen.integrations.vllm.engine import Batch
 from leapgen.integrations.vllm.page import Page
-from leapgen.integrations.vllm.recipe import page_of
+from leapgen.integrations.vllm.recipe import check_blocks, page_of
 from leapgen.integrations.vllm.settings import read
 from leapgen.runtime.host import Pool
 
@@ -55,6 +55,13 @@ class PagedState:
         if self.page is None or self._bare:
             return super().get_state_dtype()  # type: ignore[misc]
         return self.page.dtypes
+
+    def get_kv_cache_spec(self, vllm_config: Any) -> Any:
+        """The engine's, of the page's states; by now it knows its blocks. Errors: ArgumentError."""
+        settings = read(vllm_config)
+        if self.page is not None and settings is not None:
+            check_blocks(settings, self.page, vllm_config)
+        return super().get_kv_cache_spec(vllm_config)  # type: ignore[misc]
 
     def bind_kv_cache(self, kv_cache: torch.Tensor) -> None:
         """The engine's pages, as tensors and as a pool. All kernels are compiled here, before the

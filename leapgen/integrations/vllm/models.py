@@ -7,7 +7,7 @@ from typing import Any
 from leapgen.integrations.vllm import engine
 from leapgen.integrations.vllm.layers import install
 from leapgen.integrations.vllm.page import Page
-from leapgen.integrations.vllm.recipe import check_blocks, page_of
+from leapgen.integrations.vllm.recipe import page_of
 from leapgen.integrations.vllm.settings import KEY, Settings, read, refused
 
 
@@ -18,7 +18,6 @@ class PagedModel:
         settings, self.leapgen_copied = read(vllm_config), 0
         if settings is not None:
             page = self._page(vllm_config, settings)
-            check_blocks(settings, page, vllm_config)
             self.leapgen_copied = page.copied(settings.copy_records)
         super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
 
