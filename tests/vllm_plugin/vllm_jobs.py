@@ -48,9 +48,12 @@ def broken(name: str) -> None:
 
 
 def serve(job: dict[str, Any]) -> dict[str, Any]:
-    llm = vllm_models.engine(Path(job["folder"]), job["leapgen"])
+    caching = job.get("caching", True)
+    options = {"enable_prefix_caching": caching, **job.get("options", {})}
+    llm = vllm_models.engine(Path(job["folder"]), job["leapgen"], **options)
     config = llm.llm_engine.vllm_config
-    block, layers = config.cache_config.mamba_block_size, vllm_models.layers(llm)
+    block = job.get("block", config.cache_config.mamba_block_size)
+    layers = vllm_models.layers(llm)
     short = [prompt(n, n) for n in (5, 23, 40, 61, 77, 100)]
     edge = [prompt(block - n, 1000 + n) for n in SHORT_OF_A_BLOCK]
     result: dict[str, Any] = {"block": block, "layer": type(layers[0]).__name__}
@@ -67,15 +70,13 @@ def serve(job: dict[str, Any]) -> dict[str, Any]:
     before = layers[0].steps
     outputs = run("edge", edge, LONG)
     result["steps"] = layers[0].steps - before
-    if job.get("caching", True):
+    if caching:
         long = [prompt(2 * block + 23, 2000)]
         run("uncached", long, TOKENS)
         run("cached", long, TOKENS)
         # The first block's end was reached while decoding: what was cached there is a flush's.
         run("decoded", [p + o[: LONG - 10] for p, o in zip(edge, outputs, strict=True)], TOKENS)
-    spec = layers[0].get_kv_cache_spec(config)
-    result["page"] = spec.page_size_bytes if spec.page_size_padded is None else None
-    result["states"] = [list(t.shape[1:]) for t in layers[0].kv_cache]
+    result["mode"] = config.cache_config.mamba_cache_mode
     result["padded"] = config.cache_config.mamba_page_size_padded
     result["blocks"] = config.cache_config.num_gpu_blocks
     page = getattr(layers[0], "page", None)

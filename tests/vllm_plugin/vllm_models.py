@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+Job = Callable[..., dict[str, Any]]
+"""See conftest.job."""
 LAYERS = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
 SIZES = {
     "vocab_size": 256,
