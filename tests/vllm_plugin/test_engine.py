@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import vllm_models  # noqa: E402
-from vllm_models import Job  # noqa: E402
+import vllm_models
+from vllm_models import Job
 
 Record = Callable[[str, object], None]
 WINDOWS = {"fp32-window": {"format": "fp32-window"}, "leapquant-int8": True}
@@ -100,6 +100,25 @@ def test_pages_shrink_by_the_computed_factor(job: Job, record_property: Record) 
     assert found["padded"] >= found["bytes"]
     for result in (plain, found):  # the same memory, cut into pages
         assert abs(result["blocks"] * result["padded"] - 2**30) < result["padded"]
+
+
+def test_requests_that_come_and_go(
+    job: Job, agreement: Callable[..., float], record_property: Record
+) -> None:
+    """Prompts beside decodes in one batch, and pages that other requests have left."""
+    plain, found, control = job(), job(leapgen=True), job(leapgen=True, fault="zeroed")
+    record_property("layers' batches of both kinds", found["mixed"])
+    assert found["mixed"] > 20
+    own = agreement(plain, "many", "in-tree")
+    assert agreement(found, "many", "leapquant-int8") > own - 0.05
+    assert agreement(control, "many", "zeroed") < 0.2
+
+
+def test_in_an_engine_of_several_processes(job: Job, agreement: Callable[..., float]) -> None:
+    """As the engine runs by default: each process loads the plugin by its entry point."""
+    here, there = job(leapgen=True), job(leapgen=True, processes=True)
+    assert there["runs"]["short"] == here["runs"]["short"]
+    assert agreement(there, "short", "several processes") > 0.9
 
 
 def test_without_the_prefix_cache(job: Job, agreement: Callable[..., float]) -> None:

@@ -7,6 +7,7 @@ only. Result: tokens, and what the layers and the engine say of themselves.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,26 +48,52 @@ def broken(name: str) -> None:
     faults[name]()
 
 
+def counted_mixed() -> list[int]:
+    """A list that grows by an entry whenever a layer gets a batch of decodes and prefills."""
+    from leapgen.integrations.vllm import engine
+
+    found: list[int] = []
+    batch_of = engine.batch_of
+
+    def counting(layer: str) -> Any:
+        batch = batch_of(layer)
+        if batch is not None and batch.decodes and batch.prefills:
+            found.append(batch.prefills)
+        return batch
+
+    engine.batch_of = counting
+    return found
+
+
 def serve(job: dict[str, Any]) -> dict[str, Any]:
     caching = job.get("caching", True)
     options = {"enable_prefix_caching": caching, **job.get("options", {})}
     llm = vllm_models.engine(Path(job["folder"]), job["leapgen"], **options)
     config = llm.llm_engine.vllm_config
     block = job.get("block", config.cache_config.mamba_block_size)
-    layers = vllm_models.layers(llm)
     short = [prompt(n, n) for n in (5, 23, 40, 61, 77, 100)]
-    edge = [prompt(block - n, 1000 + n) for n in SHORT_OF_A_BLOCK]
-    result: dict[str, Any] = {"block": block, "layer": type(layers[0]).__name__}
+    result: dict[str, Any] = {"block": block}
     runs = result["runs"] = {}
 
-    def run(name: str, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    def run(name: str, prompts: list[list[int]], tokens: Any) -> list[list[int]]:
         found = vllm_models.generate(llm, prompts, tokens)
         outputs = [x["tokens"] for x in found]
         cached = [x["cached"] for x in found]
         runs[name] = {"prompts": prompts, "outputs": outputs, "cached": cached}
         return outputs
 
+    if job.get("processes"):
+        run("short", short, TOKENS)
+        return result
+    layers = vllm_models.layers(llm)
+    result["layer"] = type(layers[0]).__name__
     run("short", short, TOKENS)
+    mixed = counted_mixed()
+    # More requests than rows, of different lengths: some start while others go on.
+    many = [prompt(3 + 5 * n, 3000 + n) for n in range(20)]
+    run("many", many, [7 + 3 * n for n in range(20)])
+    result["mixed"] = len(mixed)
+    edge = [prompt(block - n, 1000 + n) for n in SHORT_OF_A_BLOCK]
     before = layers[0].steps
     outputs = run("edge", edge, LONG)
     result["steps"] = layers[0].steps - before
@@ -90,7 +117,15 @@ def main(source: str, target: str) -> None:
     job = json.loads(Path(source).read_text())
     if job.get("fault"):
         broken(job["fault"])
-    Path(target).write_text(json.dumps(serve(job)))
+    if job.get("processes"):
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    try:
+        result = serve(job)
+    except ValueError as error:
+        if not job.get("fails"):
+            raise
+        result = {"error": str(error)}
+    Path(target).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

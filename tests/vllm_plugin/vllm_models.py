@@ -62,13 +62,11 @@ def build(folder: Path, scale: float = 4.0) -> Path:
     return folder
 
 
-def engine(folder: Path, leapgen: Any = None, **options: Any) -> Any:
-    """An engine in this process; prefix caching is on unless told otherwise."""
-    os.environ.update(ENVIRONMENT)
-    from vllm import LLM
-
+def engine_options(folder: Path, leapgen: Any = None, **options: Any) -> dict[str, Any]:
+    """Of an engine in this process; prefix caching is on unless told otherwise."""
+    os.environ.update({**ENVIRONMENT, **{n: os.environ[n] for n in ENVIRONMENT if n in os.environ}})
     extra = {} if leapgen is None else {"additional_config": {"leapgen": leapgen}}
-    given = {
+    return {
         "model": str(folder),
         "skip_tokenizer_init": True,
         "enforce_eager": True,
@@ -82,7 +80,14 @@ def engine(folder: Path, leapgen: Any = None, **options: Any) -> Any:
         **extra,
         **options,
     }
-    return LLM(**given)
+
+
+def engine(folder: Path, leapgen: Any = None, **options: Any) -> Any:
+    """An engine with these options."""
+    options = engine_options(folder, leapgen, **options)  # sets what the import reads
+    from vllm import LLM
+
+    return LLM(**options)
 
 
 def layers(llm: Any) -> list[Any]:
@@ -91,11 +96,13 @@ def layers(llm: Any) -> list[Any]:
     return [m for m in runner.get_model().modules() if hasattr(m, "A_log")]
 
 
-def generate(llm: Any, prompts: list[list[int]], tokens: int) -> list[dict[str, Any]]:
+def generate(llm: Any, prompts: list[list[int]], tokens: int | list[int]) -> list[dict[str, Any]]:
     """Greedy: for each prompt its tokens, and how many of the prompt's were found in the cache."""
     from vllm import SamplingParams
 
-    how = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+    rest = {"temperature": 0.0, "ignore_eos": True, "detokenize": False}
+    counts = [tokens] * len(prompts) if isinstance(tokens, int) else tokens
+    how = [SamplingParams(max_tokens=count, **rest) for count in counts]
     found = llm.generate([{"prompt_token_ids": p} for p in prompts], how, use_tqdm=False)
     return [
         {"tokens": list(result.outputs[0].token_ids), "cached": result.num_cached_tokens}

@@ -97,12 +97,6 @@ def on_cpu() -> bool:
     return found
 
 
-def state_layout() -> str:
-    """Order of the axes of the engine's FP32 states, in `Module.materialize`'s words. The CPU's
-    kernels take a tensor of shape [.., V, K] and read it as [.., K, V]."""
-    return "KV" if on_cpu() else "VK"
-
-
 @dataclass(frozen=True)
 class Batch:
     """What a layer is to do in one forward pass: `decodes` rows of a token first, padded rows

@@ -24,12 +24,14 @@ class PagedState:
     page   the layout of its pages, None without the option
     pool   the pages as a pool of blocks, once the engine has bound them
     steps  calls of the step so far
+    layout axes of the FP32 states that the engine's prefill takes, as in `Module.materialize`
     """
 
     recipe: str
     page: Page | None = None
     pool: Pool | None = None
     steps: int = 0
+    layout = "VK"
     _bare = False
     _constants: tuple[Any, tuple[torch.Tensor, ...]] = ((), ())
 
@@ -125,7 +127,7 @@ class PagedState:
         rows, s, module = batch.prefills, page.shape, page.module
         slots = batch.slots[batch.decodes :][:rows]
         old = torch.where(batch.known, slots, 0)  # new rows get zeros, whatever their page holds
-        layout, device = engine.state_layout(), slots.device
+        layout, device = self.layout, slots.device
         states = torch.zeros((rows + 1, s.HV, s.V, s.K), dtype=torch.float32, device=device)
         axes = (s.V, s.K) if layout == "VK" else (s.K, s.V)
         used = states[1:].view(rows, s.HV, *axes)
@@ -167,6 +169,8 @@ class QwenPagedState(PagedState, engine.layer_class("QwenGatedDeltaNetAttention"
         if self.page is not None and engine.on_cpu():
             # The CPU's own path never comes to `_forward_core`; the GPU's has no GPU code outside.
             self._forward_method = self.forward_cuda
+            # Its kernels take a tensor of shape [.., V, K] and read it as [.., K, V].
+            self.layout = "KV"
 
     def key_heads(self) -> int:
         """On this rank."""
