@@ -18,7 +18,7 @@ import torch
 from leapgen.integrations.vllm.settings import refused
 from leapgen.runtime.host import ALIGNMENT, DTYPES, Buffer, Module, Pool, Shape
 
-_ROLES = ("payload", "scale", "compensator", "cursor", "record")
+_ROLES = ("payload", "scale", "compensator", "rounding", "cursor", "record")
 """The order in a page. What a block's end needs stands before the records."""
 
 
