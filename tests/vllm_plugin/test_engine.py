@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("vllm")
 
 import vllm_models
+from vllm_jobs import TAIL
 from vllm_models import Job
 
 Record = Callable[[str, object], None]
@@ -84,8 +85,18 @@ def test_hits_of_the_prefix_cache(
     assert runs["cached"]["cached"] == [2 * block]
     assert runs["cached"]["outputs"] == runs["uncached"]["outputs"]
     assert runs["decoded"]["cached"] == [block] * 3
-    record_property(f"{name}, tokens found", f"{2 * block} of {2 * block + 23}")
+    record_property(f"{name}, tokens found", f"{2 * block} of {2 * block + TAIL}")
     assert agreement(found, "decoded", name) > 0.9
+
+
+def test_hits_within_a_block(job: Job, record_property: Record) -> None:
+    """Keys finer than blocks: a page is found at a place in its midst, and copied whole before it
+    goes on."""
+    found = job(leapgen=True, options={"prefix_match_unit": 32})
+    block, runs = found["block"], found["runs"]
+    assert runs["cached"]["cached"] == [2 * block + 32]
+    assert runs["cached"]["outputs"] == runs["uncached"]["outputs"]
+    record_property("tokens found", f"{2 * block + 32} of {2 * block + TAIL}")
 
 
 def test_pages_shrink_by_the_computed_factor(job: Job, record_property: Record) -> None:

@@ -17,6 +17,7 @@ import torch
 import vllm_models
 
 TOKENS = 40
+TAIL = 39  # tokens after the last whole block of the prompt that is asked for twice
 LONG = 60  # at a block's end
 SHORT_OF_A_BLOCK = (19, 7, 33)  # tokens of prompts before a block's end; no multiple of a window
 
@@ -98,7 +99,7 @@ def serve(job: dict[str, Any]) -> dict[str, Any]:
     outputs = run("edge", edge, LONG)
     result["steps"] = layers[0].steps - before
     if caching:
-        long = [prompt(2 * block + 23, 2000)]
+        long = [prompt(2 * block + TAIL, 2000)]
         run("uncached", long, TOKENS)
         run("cached", long, TOKENS)
         # The first block's end was reached while decoding: what was cached there is a flush's.
