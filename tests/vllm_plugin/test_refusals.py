@@ -142,6 +142,20 @@ def test_registering_twice() -> None:
         _ = models.Other
 
 
+@pytest.mark.parametrize(("version", "replaced"), [("0.33.0", False), ("0.32.1", True)])
+def test_layers_are_replaced_in_tested_versions_only(
+    monkeypatch: pytest.MonkeyPatch, version: str, replaced: bool
+) -> None:
+    """An engine that was not tested still starts without the option."""
+    seen: list[str] = []
+    monkeypatch.setattr(engine.vllm, "__version__", version)
+    monkeypatch.setattr(engine, "replace_layer", lambda name, _: seen.append(name))
+    vars(models).pop("Qwen3NextForCausalLM", None)
+    made = models.Qwen3NextForCausalLM
+    assert issubclass(made, models.PagedModel)
+    assert bool(seen) == replaced
+
+
 def test_places_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     there = SimpleNamespace(module_name="vllm.elsewhere")
     monkeypatch.setitem(ModelRegistry.models, "Qwen3NextForCausalLM", there)

@@ -51,9 +51,14 @@ def version() -> tuple[int, ...]:
     return tuple(int(word) for word in vllm.__version__.split(".")[:2])
 
 
+def tested() -> bool:
+    """Whether the engine's version lies in the tested window."""
+    return TESTED[0] <= version() < TESTED[1]
+
+
 def require_tested_version() -> None:
     """Errors: ArgumentError for a version outside the tested window."""
-    if not TESTED[0] <= version() < TESTED[1]:
+    if not tested():
         first, below = (".".join(map(str, v)) for v in TESTED)
         raise refused("vllm", f"a tested version, >= {first} and < {below}", vllm.__version__)
 
@@ -89,6 +94,12 @@ def copy_functions(count: int) -> tuple[Any, ...]:
     """What copies the first states of a page: the convolution's, and then plain ones."""
     utils = importlib.import_module("vllm.model_executor.layers.mamba.mamba_utils")
     return (utils.get_conv_copy_spec, *[utils.get_temporal_copy_spec] * (count - 1))
+
+
+def eager_in_capture(function: Any) -> Any:
+    """Mark a layer's core as the engine marks its own: where graphs are captured in parts, it is
+    called between them."""
+    return vllm.compilation.breakable_cudagraph.eager_break_during_capture(function)
 
 
 def on_cpu() -> bool:

@@ -13,6 +13,7 @@ from leapgen.integrations.vllm.engine import Batch
 from leapgen.integrations.vllm.page import Page
 from leapgen.integrations.vllm.recipe import check_blocks, page_of
 from leapgen.integrations.vllm.settings import read
+from leapgen.runtime.bound import BoundStep
 from leapgen.runtime.host import Pool
 
 FIRST_SLOT = 1  # block 0 is the engine's null block, which padded rows name
@@ -33,6 +34,7 @@ class PagedState:
     steps: int = 0
     layout = "VK"
     _bare = False
+    _step: BoundStep | None = None  # for the last batch's number of rows
     _constants: tuple[Any, tuple[torch.Tensor, ...]] = ((), ())
 
     def __init__(self, config: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
@@ -70,8 +72,9 @@ class PagedState:
         first request and before graphs are captured."""
         super().bind_kv_cache(kv_cache)  # type: ignore[misc]
         if self.page is not None:
-            self.pool = self.page.pool(self.kv_cache[1:])
+            self.pool, self._step = self.page.pool(self.kv_cache[1:]), None
             self.page.module.prepare(self.pool)
+            self.constants()  # made now, not while a graph is captured
 
     @contextmanager
     def as_in_tree(self, states: tuple[torch.Tensor, ...]) -> Iterator[None]:
@@ -116,7 +119,11 @@ class PagedState:
         q, k, v = torch.split(x, [s.H * s.K, s.H * s.K, s.HV * s.V], dim=-1)
         tokens = (q.view(-1, s.H, s.K), k.view(-1, s.H, s.K), v.view(-1, s.HV, s.V))
         given = (*tokens, a, b, *self.constants())
-        page.module.step(pool, slots, *given, out=out, first_slot=FIRST_SLOT)
+        if self._step is None or self._step.rows != batch.decodes:
+            self._step = BoundStep(page.module, pool, slots, given, out, FIRST_SLOT)
+            self._step.run()
+        else:
+            self._step.step(slots, *given, out)
         self.steps += 1
 
     @contextmanager
@@ -224,6 +231,7 @@ class KimiPagedState(PagedState, engine.layer_class("KimiGatedDeltaNetAttention"
         A_log, dt_bias = self.kept_constants(self.A_log, self.dt_bias)
         return A_log, dt_bias.view(len(A_log), -1)
 
+    @engine.eager_in_capture
     def _forward(
         self,
         mixed_qkv: torch.Tensor,

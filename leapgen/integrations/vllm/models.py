@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from leapgen.integrations.vllm import engine
-from leapgen.integrations.vllm.layers import install
 from leapgen.integrations.vllm.page import Page
 from leapgen.integrations.vllm.recipe import page_of
 from leapgen.integrations.vllm.settings import KEY, Settings, read, refused
@@ -95,6 +95,8 @@ def __getattr__(name: str) -> type:
     """The subclass of an architecture, made when the engine first asks for it."""
     if name not in engine.MODELS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    install()
+    if engine.tested():
+        # Elsewhere the layers may have moved; engines without the option must start all the same.
+        importlib.import_module("leapgen.integrations.vllm.layers").install()
     made = globals()[name] = _subclass(name)
     return made
