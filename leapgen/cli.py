@@ -166,7 +166,10 @@ def verify(
         int | None,
         typer.Option("--rounds", min=1, help="Random operations a shape; less if emulated."),
     ] = None,
-    format: FormatOption = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="State format in place of the spec's; `all`: each in turn."),
+    ] = None,
     pick: PickOption = None,
     model: ModelOption = None,
     as_json: JsonOption = False,
@@ -178,9 +181,10 @@ def verify(
     with steps("verify") as step:
         results = [
             report.verify(
-                report.Request(name, arch, format, parsed_picks(pick), model, tokens, rounds), step
+                report.Request(name, arch, row, parsed_picks(pick), model, tokens, rounds), step
             )
             for name in specs
+            for row in report.formats(format, arch)
         ]
     if as_json:
         _print_json([result.data() for result in results])
@@ -206,16 +210,19 @@ def list_(
     as_formats: Annotated[
         bool, typer.Option("--formats", help="What each format is made of, and its bytes.")
     ] = False,
+    as_memory: Annotated[
+        bool, typer.Option("--memory", help="What prefix caches of published models take.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> Exit:
     """List the specs, formats, archs and published models that leapgen knows."""
-    from leapgen.report import costs, format_bytes, listing
+    from leapgen.report import costs, format_bytes, listing, memory
 
-    if as_table or as_formats:
+    if as_table or as_formats or as_memory:
+        option = "--table" if as_table else "--formats" if as_formats else "--memory"
         if what is not None:
-            option = "--table" if as_table else "--formats"
             raise typer.BadParameter("a table has every row: leave WHAT out", param_hint=option)
-        report = costs if as_table else format_bytes
+        report = {"--table": costs, "--formats": format_bytes, "--memory": memory}[option]
         if as_json:
             _print_json(report.data())
         else:

@@ -28,6 +28,7 @@ Pool:
     record_u     fp16   [slots, HV, P, V]  corrections of records
     cursor       int32  [slots, HV]        tokens in the window
     phase        int32  [slots, HV]        position in the window at which it started
+    pending      int32  [slots, HV]        with drafts: those that wait for a commit
 
 Inputs of a step:
     q    bf16  [rows, H, K]   query
@@ -41,6 +42,9 @@ Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows wh
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
 of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
 until the window ends, and in no other row; reset or load such a slot.
+`verify` writes records of drafts beyond the cursor, and `pending` says how many; only
+`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the
+flush after a commit folds all that is committed. status[2]: a length was out of range.
 Value heads of one slot that share a key head's record keys stand at one cursor: every call
 keeps it so, and a caller who sets cursors must.
 """
@@ -940,6 +944,244 @@ def build_reset(K, V, H, HV, P, R, D=0):
     return reset
 
 
+def config_verify(K, V, H, HV, P, R, D=8):
+    """No knobs: plain loops, one block after the other."""
+    return {}
+
+
+def build_verify(K, V, H, HV, P, R, D=8):
+    """Up to D drafts a row: read the window once for all, then correct and write outputs in turn.
+
+    Their records are written beyond the cursor, where later drafts read them as rounded; the cursor stays.
+    """
+    lanes = partial_sums(K)
+    limit = P - 1
+
+    @T.prim_func
+    def verify(
+        payload: flat("payload", "int8"),
+        key_scale: flat("key_scale", "float32"),
+        value_scale: flat("value_scale", "float32"),
+        comp_key: flat("comp_key", "float16"),
+        comp_u: flat("comp_u", "float16"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        lengths: flat("lengths", "int32"),
+        q_in: flat("q_in", "uint16"),
+        k_in: flat("k_in", "uint16"),
+        v_in: flat("v_in", "uint16"),
+        out: flat("out", "uint16"),
+        payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
+        key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
+        comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
+        record_key_slot: T.int64, record_key_head: T.int64, record_u_slot: T.int64,
+        record_u_head: T.int64, cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64,
+        slots_row: T.int64, lengths_row: T.int64, q_row: T.int64, q_token: T.int64, q_head: T.int64,
+        q_axis: T.int64, k_row: T.int64, k_token: T.int64, k_head: T.int64, k_axis: T.int64,
+        v_row: T.int64, v_token: T.int64, v_head: T.int64, v_axis: T.int64, out_row: T.int64,
+        out_token: T.int64, out_head: T.int64, out_axis: T.int64,
+        num_tokens: T.int32, has_lengths: T.int32, num_rows: T.int32, num_slots: T.int32,
+        first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV) as bid:
+            row = T.Cast("int64", bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+            active = T.alloc_var("bool", init=slot >= first_slot)
+            count = T.alloc_var("int32", init=0)
+            if active and slot >= num_slots:
+                status[0] = 1
+                active = False
+            if active:
+                count = cursor[slot * cursor_slot * 4 + head]
+                if count < 0 or count > limit:
+                    status[1] = 1
+                    active = False
+            s_length = T.alloc_var("int32", init=num_tokens)
+            if has_lengths != 0:
+                s_length = lengths[row * lengths_row]
+            if active and (s_length < 0 or s_length > T.min(num_tokens, D)):
+                status[2] = 1
+                active = False
+            if not active:
+                s_length = 0
+            for tt in T.serial(num_tokens):
+                if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    for vv in T.serial(V):
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
+            if active:
+                pending[slot * pending_slot * 4 + head] = s_length
+            if s_length > 0:
+                part = T.alloc_local((1, lanes), "float32")
+                s_key = T.alloc_local(((P + D) * K,), "float16")
+                s_y = T.alloc_local((1, D * V), "float32")
+                q = T.alloc_local((D * K,), "float32")
+                k = T.alloc_local((D * K,), "float32")
+                x_yq = T.alloc_local((D * K,), "float32")
+                v = T.alloc_local((D * V,), "float32")
+                p_q_1 = T.alloc_local((D,), "float32")
+                for kk in T.serial(count * K):
+                    s_key[kk] = record_key[record_key_at + kk]
+                for tt in T.serial(s_length):
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    p_q_1[tt] = 0.0
+                    for kk in T.serial(K):
+                        q_raw = scalar(widen(q_in[q_at + wide(kk) * q_axis]))
+                        k_raw = scalar(widen(k_in[k_at + wide(kk) * k_axis]))
+                        q[tt * K + kk] = K**-0.5 * (
+                            T.if_then_else(q_raw < T.float32(0.0), T.float32(0.0), q_raw) + T.exp(
+                                T.if_then_else(q_raw > T.float32(0.0), T.float32(0.0), q_raw)
+                            )
+                        )
+                        k[tt * K + kk] = T.if_then_else(k_raw < T.float32(0.0), T.float32(0.0), k_raw) + T.exp(
+                            T.if_then_else(k_raw > T.float32(0.0), T.float32(0.0), k_raw)
+                        )
+                        x_yq[tt * K + kk] = q[tt * K + kk]
+                        p_q_1[tt] += k[tt * K + kk] * q[tt * K + kk]
+                    for vv in T.serial(V):
+                        v[tt * V + vv] = widen(v_in[v_at + wide(vv) * v_axis])
+                    for kk in T.serial(K):
+                        s_key[(count + tt) * K + kk] = narrow(k[tt * K + kk], "float16")
+                    # The value heads of a group share their keys: the first one writes them.
+                    if head % (HV // H) == 0:
+                        for kk in T.serial(K):
+                            record_key[record_key_at + (count + tt) * K + kk] = s_key[(count + tt) * K + kk]
+                yq = T.alloc_local((D * V,), "float32")
+                for ii in T.serial(s_length * V):
+                    yq[ii] = 0.0
+                # Compensators are records without decay.
+                for hh in T.serial(R):
+                    for tt in T.serial(s_length):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = widen(comp_key[comp_key_at + hh * K + kk])
+                                part[0, ii] += rk * x_yq[tt * K + kk]
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        for vv in T.serial(V):
+                            yq[tt * V + vv] += t_yq * widen(comp_u[comp_u_at + hh * V + vv])
+                # One pass over the payload serves all reads of all drafts.
+                for tt in T.serial(s_length):
+                    for kk in T.serial(K):
+                        x_yq[tt * K + kk] *= key_scale[key_scale_at + kk]
+                for vv in T.serial(V):
+                    for tt in T.serial(s_length):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = T.Cast("float32", payload[payload_at + vv * K + kk])
+                                part[0, ii] += rk * x_yq[tt * K + kk]
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
+                # Draft by draft, each behind the records of those before it.
+                for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    for record in T.serial((count + tt)):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = widen(s_key[record * K + kk])
+                                part[0, ii] += q[tt * K + kk] * rk
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        for vv in T.serial(V):
+                            yq[tt * V + vv] += t_yq * widen(record_u[record_u_at + record * V + vv])
+                    for vv in T.serial(V):
+                        yq[tt * V + vv] += s_y[0, tt * V + vv]
+                        u1 = scalar(v[tt * V + vv])
+                        out[out_at + wide(vv) * out_axis] = narrow(
+                            yq[tt * V + vv] + p_q_1[tt] * u1, "uint16"
+                        )
+                        record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
+
+    return verify
+
+
+def config_commit(K, V, H, HV, P, R, D=8):
+    """No knobs."""
+    return {}
+
+
+def build_commit(K, V, H, HV, P, R, D=8):
+    """Keep the first of the pending drafts and forget the others.
+
+    A slot whose window is full then may hold more than P tokens: its phase says so to a flush that is
+    built for P + D of them.
+    """
+    limit = P - 1
+
+    @T.prim_func
+    def commit(
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        accepted: flat("accepted", "int32"),
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
+        accepted_row: T.int64,
+        has_accepted: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV) as bid:
+            row = T.Cast("int64", bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
+
+            active = T.alloc_var("bool", init=slot >= first_slot)
+            count = T.alloc_var("int32", init=0)
+            if active and slot >= num_slots:
+                status[0] = 1
+                active = False
+            if active:
+                count = cursor[slot * cursor_slot * 4 + head]
+                if count < 0 or count > limit:
+                    status[1] = 1
+                    active = False
+            if active:
+                if has_accepted != 0:
+                    count += T.max(
+                        0, T.min(
+                            accepted[row * accepted_row], T.min(
+                                pending[slot * pending_slot * 4 + head], D
+                            )
+                        )
+                    )
+                    cursor[slot * cursor_slot * 4 + head] = count
+                    if count + phase[slot * phase_slot * 4 + head] >= P:
+                        phase[slot * phase_slot * 4 + head] = P + D
+                pending[slot * pending_slot * 4 + head] = 0
+
+    return commit
+
+
 def limits(K, V, H, HV, P, R):
     """Why the kernels cannot run a shape, or None."""
     for name, number in (("K", K), ("V", V)):
@@ -980,6 +1222,8 @@ MODULE = _host.Module(
         "load_state": _host.Kernel(build_load_state, config_load_state),
         "copy": _host.Kernel(build_copy, config_copy),
         "reset": _host.Kernel(build_reset, config_reset),
+        "verify": _host.Kernel(build_verify, config_verify),
+        "commit": _host.Kernel(build_commit, config_commit),
     },
     layout=_host.Layout("plain", payload_offset),
     limits=limits,
@@ -995,6 +1239,22 @@ def step(pool, slots, q, k, v, *, out=None, first_slot=0, check=False):
     """One committed token a row; slots whose window is full are flushed. Returns out, [rows, HV, V]."""
     inputs = (q, k, v)
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
+
+
+def verify(
+    pool, slots, q, k, v, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
+    """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
+    inputs = (q, k, v)
+    return MODULE.verify(
+        pool, slots, *inputs, lengths=lengths, accepted=accepted, out=out, first_slot=first_slot, check=check
+    )
+
+
+def commit(pool, slots, accepted, *, first_slot=0, check=False):
+    """Keep the first `accepted` drafts of every row; slots whose window is full then are flushed."""
+    MODULE.commit(pool, slots, accepted, first_slot=first_slot, check=check)
 
 
 def flush(pool, slots, *, first_slot=0, check=False):
@@ -1031,6 +1291,11 @@ def export(pool, slots):
     return MODULE.export(pool, slots)
 
 
+def checkpoint(pool, slots, *, force=False):
+    """What `export` gives, without records, of slots whose window is closed (or that are forced to be)."""
+    return MODULE.checkpoint(pool, slots, force=force)
+
+
 def import_(pool, slots, data):
-    """Write what `export` returned, from a pool of any arch and device."""
+    """Write what `export` or `checkpoint` returned, from a pool of any arch and device."""
     MODULE.import_(pool, slots, data)

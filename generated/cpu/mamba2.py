@@ -29,6 +29,7 @@ Pool:
     record_u      fp16   [slots, HV, P, V]  corrections of records
     cursor        int32  [slots, HV]        tokens in the window
     phase         int32  [slots, HV]        position in the window at which it started
+    pending       int32  [slots, HV]        with drafts: those that wait for a commit
 
 Inputs of a step:
     c        bf16  [rows, H, K]   C, the output's projection
@@ -46,6 +47,9 @@ Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows wh
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
 of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
 until the window ends, and in no other row; reset or load such a slot.
+`verify` writes records of drafts beyond the cursor, and `pending` says how many; only
+`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the
+flush after a commit folds all that is committed. status[2]: a length was out of range.
 Value heads of one slot that share a key head's record keys stand at one cursor: every call
 keeps it so, and a caller who sets cursors must.
 """
@@ -997,6 +1001,267 @@ def build_reset(K, V, H, HV, P, R, D=0):
     return reset
 
 
+def config_verify(K, V, H, HV, P, R, D=8):
+    """No knobs: plain loops, one block after the other."""
+    return {}
+
+
+def build_verify(K, V, H, HV, P, R, D=8):
+    """Up to D drafts a row: read the window once for all, then correct and write outputs in turn.
+
+    Their records are written beyond the cursor, where later drafts read them as rounded; the cursor stays.
+    """
+    lanes = partial_sums(K)
+    limit = P - 1
+
+    @T.prim_func
+    def verify(
+        payload: flat("payload", "int8"),
+        key_scale: flat("key_scale", "float32"),
+        value_scale: flat("value_scale", "float32"),
+        comp_key: flat("comp_key", "float16"),
+        comp_u: flat("comp_u", "float16"),
+        record_decay: flat("record_decay", "float32"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        lengths: flat("lengths", "int32"),
+        c_in: flat("c_in", "uint16"),
+        b_in: flat("b_in", "uint16"),
+        x_in: flat("x_in", "uint16"),
+        dt_in: flat("dt_in", "uint16"),
+        A_log_in: flat("A_log_in", "float32"),
+        dt_bias_in: flat("dt_bias_in", "float32"),
+        skip_in: flat("skip_in", "float32"),
+        out: flat("out", "uint16"),
+        payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
+        key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
+        comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
+        record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
+        record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
+        lengths_row: T.int64, c_row: T.int64, c_token: T.int64, c_head: T.int64, c_axis: T.int64,
+        b_row: T.int64, b_token: T.int64, b_head: T.int64, b_axis: T.int64, x_row: T.int64,
+        x_token: T.int64, x_head: T.int64, x_axis: T.int64, dt_row: T.int64, dt_token: T.int64,
+        dt_head: T.int64, A_log_head: T.int64, dt_bias_head: T.int64, skip_head: T.int64,
+        out_row: T.int64, out_token: T.int64, out_head: T.int64, out_axis: T.int64,
+        num_tokens: T.int32, has_lengths: T.int32, num_rows: T.int32, num_slots: T.int32,
+        first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV) as bid:
+            row = T.Cast("int64", bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
+            payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
+            key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
+            value_scale_at = slot * value_scale_slot * 4 + wide(head) * value_scale_head * 4
+            comp_key_at = slot * comp_key_slot * 8 + wide(head) * comp_key_head * 8
+            comp_u_at = slot * comp_u_slot * 8 + wide(head) * comp_u_head * 8
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+            active = T.alloc_var("bool", init=slot >= first_slot)
+            count = T.alloc_var("int32", init=0)
+            if active and slot >= num_slots:
+                status[0] = 1
+                active = False
+            if active:
+                count = cursor[slot * cursor_slot * 4 + head]
+                if count < 0 or count > limit:
+                    status[1] = 1
+                    active = False
+            s_length = T.alloc_var("int32", init=num_tokens)
+            if has_lengths != 0:
+                s_length = lengths[row * lengths_row]
+            if active and (s_length < 0 or s_length > T.min(num_tokens, D)):
+                status[2] = 1
+                active = False
+            if not active:
+                s_length = 0
+            for tt in T.serial(num_tokens):
+                if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    for vv in T.serial(V):
+                        out[out_at + wide(vv) * out_axis] = T.Cast("uint16", 0)
+            if active:
+                pending[slot * pending_slot * 4 + head] = s_length
+            if s_length > 0:
+                part = T.alloc_local((1, lanes), "float32")
+                s_key = T.alloc_local(((P + D) * K,), "float16")
+                s_y = T.alloc_local((1, D * V), "float32")
+                c = T.alloc_local((D * K,), "float32")
+                b = T.alloc_local((D * K,), "float32")
+                x_yq = T.alloc_local((D * K,), "float32")
+                x = T.alloc_local((D * V,), "float32")
+                skip = T.alloc_local((D,), "float32")
+                dt = T.alloc_local((D,), "float32")
+                G1 = T.alloc_local((D,), "float32")
+                p_q_1 = T.alloc_local((D,), "float32")
+                for kk in T.serial(count * K):
+                    s_key[kk] = record_key[record_key_at + kk]
+                for tt in T.serial(s_length):
+                    c_at = row * c_row + wide(tt) * c_token + wide(key_head) * c_head
+                    b_at = row * b_row + wide(tt) * b_token + wide(key_head) * b_head
+                    x_at = row * x_row + wide(tt) * x_token + wide(head) * x_head
+                    dt_at = row * dt_row + wide(tt) * dt_token + wide(head) * dt_head
+                    dt_raw = scalar(widen(dt_in[dt_at]))
+                    A_log = scalar(widen(A_log_in[wide(head) * A_log_head]))
+                    dt_bias = scalar(widen(dt_bias_in[wide(head) * dt_bias_head]))
+                    skip[tt] = widen(skip_in[wide(head) * skip_head])
+                    G0 = scalar(0.0)
+                    if count + tt > 0:
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    dt[tt] = T.if_then_else(
+                        dt_bias + dt_raw > 20.0, dt_bias + dt_raw, T.log(
+                            1.0 + T.exp(dt_bias + dt_raw)
+                        )
+                    )
+                    g = scalar(-dt[tt] * T.exp(A_log))
+                    G1[tt] = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                    )
+                    p_q_1[tt] = 0.0
+                    for kk in T.serial(K):
+                        c[tt * K + kk] = widen(c_in[c_at + wide(kk) * c_axis])
+                        b[tt * K + kk] = widen(b_in[b_at + wide(kk) * b_axis])
+                        x_yq[tt * K + kk] = c[tt * K + kk] * T.exp2(G1[tt])
+                        p_q_1[tt] += b[tt * K + kk] * c[tt * K + kk]
+                    for vv in T.serial(V):
+                        x[tt * V + vv] = widen(x_in[x_at + wide(vv) * x_axis])
+                    for kk in T.serial(K):
+                        s_key[(count + tt) * K + kk] = narrow(b[tt * K + kk], "float16")
+                    # The value heads of a group share their keys: the first one writes them.
+                    if head % (HV // H) == 0:
+                        for kk in T.serial(K):
+                            record_key[record_key_at + (count + tt) * K + kk] = s_key[(count + tt) * K + kk]
+                    record_decay[record_decay_at + (count + tt)] = G1[tt]
+                yq = T.alloc_local((D * V,), "float32")
+                for ii in T.serial(s_length * V):
+                    yq[ii] = 0.0
+                # Compensators are records without decay.
+                for hh in T.serial(R):
+                    for tt in T.serial(s_length):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = widen(comp_key[comp_key_at + hh * K + kk])
+                                part[0, ii] += rk * x_yq[tt * K + kk]
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        for vv in T.serial(V):
+                            yq[tt * V + vv] += t_yq * widen(comp_u[comp_u_at + hh * V + vv])
+                # One pass over the payload serves all reads of all drafts.
+                for tt in T.serial(s_length):
+                    for kk in T.serial(K):
+                        x_yq[tt * K + kk] *= key_scale[key_scale_at + kk]
+                for vv in T.serial(V):
+                    for tt in T.serial(s_length):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = T.Cast("float32", payload[payload_at + vv * K + kk])
+                                part[0, ii] += rk * x_yq[tt * K + kk]
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        s_y[0, tt * V + vv] = t_yq * value_scale[value_scale_at + vv]
+                # Draft by draft, each behind the records of those before it.
+                for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    for record in T.serial((count + tt)):
+                        t_yq = scalar(0.0)
+                        for ii in T.serial(lanes):
+                            part[0, ii] = 0.0
+                        for jj in T.serial(K // lanes):
+                            for ii in T.serial(lanes):
+                                kk = jj * lanes + ii
+                                rk = widen(s_key[record * K + kk])
+                                part[0, ii] += c[tt * K + kk] * rk
+                        for ii in T.serial(lanes):
+                            t_yq += part[0, ii]
+                        rG = record_decay[record_decay_at + record]
+                        t_yq *= T.exp2(G1[tt] - rG)
+                        for vv in T.serial(V):
+                            yq[tt * V + vv] += t_yq * widen(record_u[record_u_at + record * V + vv])
+                    for vv in T.serial(V):
+                        yq[tt * V + vv] += s_y[0, tt * V + vv]
+                        u1 = scalar(dt[tt] * x[tt * V + vv])
+                        out[out_at + wide(vv) * out_axis] = narrow(
+                            yq[tt * V + vv] + p_q_1[tt] * u1 + skip[tt] * x[tt * V + vv], "uint16"
+                        )
+                        record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
+
+    return verify
+
+
+def config_commit(K, V, H, HV, P, R, D=8):
+    """No knobs."""
+    return {}
+
+
+def build_commit(K, V, H, HV, P, R, D=8):
+    """Keep the first of the pending drafts and forget the others.
+
+    A slot whose window is full then may hold more than P tokens: its phase says so to a flush that is
+    built for P + D of them.
+    """
+    limit = P - 1
+
+    @T.prim_func
+    def commit(
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        accepted: flat("accepted", "int32"),
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
+        accepted_row: T.int64,
+        has_accepted: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV) as bid:
+            row = T.Cast("int64", bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
+
+            active = T.alloc_var("bool", init=slot >= first_slot)
+            count = T.alloc_var("int32", init=0)
+            if active and slot >= num_slots:
+                status[0] = 1
+                active = False
+            if active:
+                count = cursor[slot * cursor_slot * 4 + head]
+                if count < 0 or count > limit:
+                    status[1] = 1
+                    active = False
+            if active:
+                if has_accepted != 0:
+                    count += T.max(
+                        0, T.min(
+                            accepted[row * accepted_row], T.min(
+                                pending[slot * pending_slot * 4 + head], D
+                            )
+                        )
+                    )
+                    cursor[slot * cursor_slot * 4 + head] = count
+                    if count + phase[slot * phase_slot * 4 + head] >= P:
+                        phase[slot * phase_slot * 4 + head] = P + D
+                pending[slot * pending_slot * 4 + head] = 0
+
+    return commit
+
+
 def limits(K, V, H, HV, P, R):
     """Why the kernels cannot run a shape, or None."""
     for name, number in (("K", K), ("V", V)):
@@ -1042,6 +1307,8 @@ MODULE = _host.Module(
         "load_state": _host.Kernel(build_load_state, config_load_state),
         "copy": _host.Kernel(build_copy, config_copy),
         "reset": _host.Kernel(build_reset, config_reset),
+        "verify": _host.Kernel(build_verify, config_verify),
+        "commit": _host.Kernel(build_commit, config_commit),
     },
     layout=_host.Layout("plain", payload_offset),
     limits=limits,
@@ -1057,6 +1324,22 @@ def step(pool, slots, c, b, x, dt, A_log, dt_bias, skip, *, out=None, first_slot
     """One committed token a row; slots whose window is full are flushed. Returns out, [rows, HV, V]."""
     inputs = (c, b, x, dt, A_log, dt_bias, skip)
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
+
+
+def verify(
+    pool, slots, c, b, x, dt, A_log, dt_bias, skip, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
+    """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
+    inputs = (c, b, x, dt, A_log, dt_bias, skip)
+    return MODULE.verify(
+        pool, slots, *inputs, lengths=lengths, accepted=accepted, out=out, first_slot=first_slot, check=check
+    )
+
+
+def commit(pool, slots, accepted, *, first_slot=0, check=False):
+    """Keep the first `accepted` drafts of every row; slots whose window is full then are flushed."""
+    MODULE.commit(pool, slots, accepted, first_slot=first_slot, check=check)
 
 
 def flush(pool, slots, *, first_slot=0, check=False):
@@ -1093,6 +1376,11 @@ def export(pool, slots):
     return MODULE.export(pool, slots)
 
 
+def checkpoint(pool, slots, *, force=False):
+    """What `export` gives, without records, of slots whose window is closed (or that are forced to be)."""
+    return MODULE.checkpoint(pool, slots, force=force)
+
+
 def import_(pool, slots, data):
-    """Write what `export` returned, from a pool of any arch and device."""
+    """Write what `export` or `checkpoint` returned, from a pool of any arch and device."""
     MODULE.import_(pool, slots, data)

@@ -12,6 +12,9 @@ whatever order it declares them; a kernel may leave out what it does not use:
 * `slots` with `slots_row`; copy has `source`, `source_row`, `target`, `target_row` instead
 * step: every input as a flat view `<name>_in` with `<name>_row`, `<name>_head`, `<name>_axis`,
   int64, in elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
+* verify: as step, inputs and `out` with `<name>_token` behind `<name>_row`; `num_tokens` of a
+  row; `lengths` and `lengths_row`, read if `has_lengths`. commit: `accepted` and `accepted_row`,
+  read if `has_accepted`. Both have `pending`, which pools without drafts lack
 * materialize, load_state: `state` (fp32) with `state_row`, `state_head`, `state_key`,
   `state_value`; materialize also `state_whole`, int32: 1 if four neighbours along the contiguous
   axis are an aligned access; load_state `position` and `position_row` (0: one number for all)
@@ -46,8 +49,11 @@ ALIGNMENT = 16  # bytes; the width of the kernels' vector accesses
 LARGEST_STRIDE = 1 << 32  # of elements, of 16 bytes in a pool
 CHANNELS = 8  # K and V are multiples of it
 MOST_CHANNELS = 256  # a block has a thread for each
+MOST_DRAFTS = 16
+DRAFT_KERNELS = ("verify", "commit")
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
+STORED = ("payload", "scale", "compensator")  # roles of what a stored state is made of
 # The emitted C reads bits of floats through pointers of another type.
 C_FLAGS = ["-O3", "-march=native", "-fno-strict-aliasing"]
 
@@ -81,10 +87,17 @@ class Shape:
     D: int = 0
 
     def size(self, word: str) -> int:
-        """The number a word of a tile stands for: a product of names and integers. P is the
-        capacity for records here, window + drafts."""
+        """The number a word of a tile stands for: a product of names and integers, perhaps over an
+        integer and rounded up (`K/32`). P is the capacity for records here, window + drafts."""
         values = {**vars(self), "P": self.P + self.D}
-        return prod(int(f) if f.isdigit() else values[f] for f in word.split("*"))
+        product, _, divisor = word.partition("/")
+        whole = prod(int(f) if f.isdigit() else values[f] for f in product.split("*"))
+        return -(-whole // int(divisor or 1))
+
+    @property
+    def widened(self) -> Shape:
+        """A window as long as what a slot has room for, for the flush that follows a commit."""
+        return replace(self, P=self.P + self.D, D=0)
 
     @property
     def builder_arguments(self) -> tuple[int, ...]:
@@ -100,7 +113,7 @@ class Buffer:
     heads   "H" or "HV"
     tile    words for the sizes of one (slot, head) tile; empty: one scalar a head
     dtype   a key of DTYPES
-    role    payload | scale | compensator | record | cursor
+    role    payload | scale | rounding | compensator | record | cursor
     """
 
     name: str
@@ -113,6 +126,10 @@ class Buffer:
         """[heads, *tile]"""
         return tuple(shape.size(word) for word in (self.heads, *self.tile))
 
+    def packed(self, shape: Shape) -> bool:
+        """Whether an element holds several codes: such planes are in canonical order already."""
+        return prod(self.sizes(shape)[1:]) < shape.K * shape.V
+
     def strides(self, shape: Shape) -> tuple[int, ...]:
         """Element strides of an allocated tensor: tiles are contiguous; slots, and the heads of
         vector tiles, are padded to 16 bytes."""
@@ -124,6 +141,9 @@ class Buffer:
             head,
             *(prod(tile[i + 1 :]) for i in range(len(tile))),
         )
+
+
+PENDING = Buffer("pending", "HV", (), "int32", "cursor")  # of pools with drafts
 
 
 @dataclass(frozen=True)
@@ -140,17 +160,16 @@ class Input:
     dtype: str
     constant: bool = False
 
-    def sizes(self, rows: int, shape: Shape) -> tuple[int, ...]:
-        """[rows, heads, axis], as far as they exist."""
+    def sizes(self, rows: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+        """[*rows, heads, axis], as far as they exist."""
         axis = (shape.size(self.axis),) if self.axis else ()
         heads = shape.HV if self.per == "value" else shape.H
-        return (heads, *axis) if self.constant else (rows, heads, *axis)
+        return (heads, *axis) if self.constant else (*rows, heads, *axis)
 
-    @property
-    def strides(self) -> tuple[str, ...]:
+    def strides(self, rows: tuple[str, ...]) -> tuple[str, ...]:
         """Ends of the names of the kernel's stride arguments, axis by axis."""
         words = ("head", "axis") if self.axis else ("head",)
-        return words if self.constant else ("row", *words)
+        return words if self.constant else (*rows, *words)
 
 
 @dataclass(frozen=True)
@@ -347,6 +366,21 @@ def _stride(name: str, word: str, size: int, stride: int) -> int:
     return stride if size > 1 else 0
 
 
+def _check_range(
+    name: str,
+    numbers: torch.Tensor | None,
+    slots: torch.Tensor,
+    first_slot: int,
+    most: int | None,
+) -> None:
+    """Names the first active row whose number is not in 0..most. Synchronises."""
+    rows = [] if numbers is None else zip(slots.tolist(), numbers.tolist(), strict=True)
+    for row, (slot, number) in enumerate(rows):
+        if slot >= first_slot and (number < 0 or (most is not None and number > most)):
+            expected = "a number of at least 0" if most is None else f"a number in 0..{most}"
+            raise _refuse(f"{name}[{row}]", expected, number)
+
+
 def _check_writable(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, if no two elements share memory (tested by nesting its axes)."""
     extent = 1
@@ -391,9 +425,10 @@ class Pool(Mapping[str, torch.Tensor]):
     value heads that share record keys (those of one key head) stand at one cursor.
 
     slots      how many
-    status     int32[4], sticky: [0] a slot id was out of range, [1] a cursor was out of range
+    status     int32[4], sticky: [0] a slot id, [1] a cursor, [2] a length was out of range
     shape      shape-time numbers
     tag        the plan, payload order and shape it was made for
+    forced     slots that checkpoints have flushed before their window was full
     arguments  what kernels receive of it
     """
 
@@ -410,6 +445,7 @@ class Pool(Mapping[str, torch.Tensor]):
         self.status = status
         self.shape = shape
         self.tag = tag
+        self.forced = 0
         self.arguments = {**arguments, "status": _flat(status), "num_slots": self.slots}
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -428,7 +464,8 @@ class Pool(Mapping[str, torch.Tensor]):
         return tensors[name]
 
     def __repr__(self) -> str:
-        return f"Pool({self.tag}, slots={self.slots}, device={self.device})"
+        forced = f", forced={self.forced}" if self.forced else ""
+        return f"Pool({self.tag}, slots={self.slots}, device={self.device}{forced})"
 
     @property
     def device(self) -> torch.device:
@@ -513,6 +550,13 @@ class Module:
                 return tuned.configs[name]
         return self.kernels[name].config(*shape.builder_arguments)
 
+    def widened_config(self, name: str, shape: Shape, rows: int | None = None) -> Mapping[str, Any]:
+        """The config of a kernel that is built for all tokens that a slot has room for. More
+        records than a window has take more registers: fewer blocks, and no spills."""
+        config = self.config(name, shape.widened, rows)
+        fewer = max(1, config.get("min_blocks", 1) // 2)
+        return {**config, "min_blocks": fewer} if "min_blocks" in config else config
+
     def _tuned(self, shape: Shape, rows: int | None) -> list[Tuned]:
         """Records that may serve a shape, the best one first."""
 
@@ -533,10 +577,17 @@ class Module:
     def prepare(self, pool: Pool) -> None:
         """Compile all that calls on a pool may launch, tuned configs of every number of rows
         included: nothing is compiled later, while requests wait or a CUDA graph is captured."""
-        for name in self.kernels:
+        for name in self.kernels if pool.shape.D else self.plain_kernels:
             self.kernel(name, pool)
             for tuned in self._tuned(pool.shape, None):
                 self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
+        if pool.shape.D:
+            self.kernel("flush", pool, shape=pool.shape.widened)
+
+    @property
+    def plain_kernels(self) -> tuple[str, ...]:
+        """All that pools without drafts need."""
+        return tuple(name for name in self.kernels if name not in DRAFT_KERNELS)
 
     # -- shapes and pools
 
@@ -574,12 +625,18 @@ class Module:
         if shape.HV % shape.H:
             raise _refuse("HV", f"a multiple of H = {shape.H}", shape.HV)
         if shape.D and "verify" not in self.kernels:
-            raise _refuse("drafts", "0, as the module has no verify kernel", shape.D)
+            raise _refuse("drafts", f"0, as format {self.format} has no kernels for them", shape.D)
+        if shape.D > MOST_DRAFTS:
+            raise _refuse("drafts", f"at most {MOST_DRAFTS}", shape.D)
         if shape.P > 1 and not self.windowed:
             raise _refuse("window", "1, as every step rewrites the state", shape.P)
-        if self.limits and (reason := self.limits(*shape.builder_arguments[:6])):
+        if self.limits and (reason := self.limits(*shape.widened.builder_arguments)):
             raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
         return shape
+
+    def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
+        """The tensors of a pool of this shape."""
+        return (*self.buffers, PENDING) if shape.D else self.buffers
 
     @property
     def windowed(self) -> bool:
@@ -589,7 +646,8 @@ class Module:
     def bytes_per_slot(self, **sizes: int) -> int:
         """Bytes that `allocate` takes for one slot: all buffers, padding included."""
         shape = self.shape(**sizes)
-        return sum(b.strides(shape)[0] * DTYPES[b.dtype].itemsize for b in self.buffers)
+        buffers = self.slot_buffers(shape)
+        return sum(b.strides(shape)[0] * DTYPES[b.dtype].itemsize for b in buffers)
 
     def allocate(
         self,
@@ -603,12 +661,13 @@ class Module:
         device: torch.device | str | None = None,
         drafts: int = 0,
     ) -> Pool:
-        """A pool of empty slots, as after `reset`; sizes as in `shape`."""
+        """A pool of empty slots, as after `reset`; sizes as in `shape`. drafts: the most tokens a
+        row that `verify` takes, a window's reserve."""
         shape = self.shape(H, HV, K, V, window, compensators, drafts)
         _integer("slots", slots, 1)
         where = self._device(device)
         tensors: dict[str, torch.Tensor] = {}
-        for buffer in self.buffers:
+        for buffer in self.slot_buffers(shape):
             strides = buffer.strides(shape)
             storage = torch.zeros(slots * strides[0], dtype=DTYPES[buffer.dtype], device=where)
             tensors[buffer.name] = storage.as_strided((slots, *buffer.sizes(shape)), strides)
@@ -625,7 +684,7 @@ class Module:
         the slot stride are multiples of 16 bytes, the head stride of vector tiles too, and one
         tile is contiguous. Slots hold whatever they held: reset or load them before use."""
         shape = self.shape(**sizes)
-        names = [b.name for b in self.buffers]
+        names = [b.name for b in self.slot_buffers(shape)]
         if sorted(tensors) != sorted(names):
             raise _refuse("tensors", ", ".join(names), ", ".join(tensors))
         first = tensors[names[0]]
@@ -645,7 +704,7 @@ class Module:
             status = torch.zeros(4, dtype=torch.int32, device=device)
         _check("status", status, (4,), torch.int32, device)
         arguments: dict[str, Any] = {}
-        for buffer in self.buffers:
+        for buffer in self.slot_buffers(shape):
             name, sizes = buffer.name, (slots, *buffer.sizes(shape))
             tensor = _check(name, tensors[name], sizes, DTYPES[buffer.dtype], device)
             if used := tensor.numel() > 0:
@@ -655,7 +714,7 @@ class Module:
                 units = tensor.stride(axis) * tensor.itemsize // ALIGNMENT
                 size = sizes[axis] if used else 0
                 arguments[f"{name}_{word}"] = _stride(name, word, size, units)
-        ordered = {b.name: tensors[b.name] for b in self.buffers}
+        ordered = {b.name: tensors[b.name] for b in self.slot_buffers(shape)}
         return Pool(ordered, status, shape, self._tag(shape), arguments)
 
     def _tag(self, shape: Shape) -> str:
@@ -695,25 +754,36 @@ class Module:
                 return {"kind": "cuda", "arch": name}
         raise _refuse("device", f"one of {', '.join(names)}", f"capability {major}.{minor}")
 
-    def kernel(self, name: str, pool: Pool, rows: int | None = None) -> Launch:
-        """The compiled kernel for a pool's shape and device, at the `config` for some rows."""
-        rows = rows if self.table and not self.pinned else None
-        pick = (name, pool.shape, pool.device, rows)
+    def kernel(
+        self, name: str, pool: Pool, rows: int | None = None, *, shape: Shape | None = None
+    ) -> Launch:
+        """The compiled kernel for a pool's shape (or another one of its slots) and device, at the
+        `config` for some rows."""
+        rows, shape = rows if self.table and not self.pinned else None, shape or pool.shape
+        pick = (name, shape, pool.device, rows)
         if pick not in self._picked:
-            config = self.config(name, pool.shape, rows)
-            device, shape = str(pool.device), vars(pool.shape)
-            key = key_of(kernel=name, shape=shape, device=device, config=config)
-            self._picked[pick] = self._made.get(key, lambda: self._compile(name, pool, config))
+            device, own = pool.device, shape == pool.shape
+            config = (
+                self.config(name, shape, rows)
+                if own
+                else self.widened_config(name, pool.shape, rows)
+            )
+            key = key_of(kernel=name, shape=vars(shape), device=str(device), config=config)
+            self._picked[pick] = self._made.get(
+                key, lambda: self._compile(name, shape, device, config)
+            )
         return self._picked[pick]
 
-    def _compile(self, name: str, pool: Pool, config: Mapping[str, Any]) -> Launch:
-        kernel, target = self.kernels[name], self._compile_target(pool.device)
+    def _compile(
+        self, name: str, shape: Shape, device: torch.device, config: Mapping[str, Any]
+    ) -> Launch:
+        kernel, target = self.kernels[name], self._compile_target(device)
         try:
             with _TRACING:
-                func = kernel.build(*pool.shape.builder_arguments, **config)
+                func = kernel.build(*shape.builder_arguments, **config)
             call = self._runner.compile(func, target, kernel.pass_configs)
         except _BUILD_ERRORS as error:
-            where = f"{self.name} for {self.arch}, {name}, {pool.shape}, config {dict(config)}"
+            where = f"{self.name} for {self.arch}, {name}, {shape}, config {dict(config)}"
             reason = f"{type(error).__name__}: {_shorten(str(error))}"
             raise CompileError(f"{where}: {reason}") from None
         buffers = func.buffer_map
@@ -721,11 +791,17 @@ class Module:
         return Launch(names, call, bool(config.get("fused")))
 
     def _launch(
-        self, name: str, pool: Pool, rows: int, values: Mapping[str, Any], check: bool
+        self,
+        name: str,
+        pool: Pool,
+        rows: int,
+        values: Mapping[str, Any],
+        check: bool,
+        shape: Shape | None = None,
     ) -> None:
         if rows == 0:
             return
-        launch, device = self.kernel(name, pool, rows), pool.device
+        launch, device = self.kernel(name, pool, rows, shape=shape), pool.device
         cuda = device.type == "cuda"
         with torch.cuda.device(device) if cuda else contextlib.nullcontext():
             launch({**pool.arguments, **values})
@@ -743,7 +819,8 @@ class Module:
         first_slot: int = 0,
         check: bool = False,
     ) -> torch.Tensor:
-        """One committed token a row; then the slots whose window is full are flushed.
+        """One committed token a row; then the slots whose window is full are flushed. Drafts that
+        are pending in these slots are dropped.
 
         slots   int32 [rows]; rows with a slot below `first_slot` are inactive
         inputs  in the module's order
@@ -751,22 +828,139 @@ class Module:
         Returns `out`, [rows, HV, V]; zeros in inactive rows.
         """
         rows, values = self._rows(pool, slots, first_slot)
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(i.name for i in self.inputs)
-            raise _refuse("inputs", f"{len(self.inputs)} ({names})", len(inputs))
-        for spec, tensor in zip(self.inputs, inputs, strict=True):
-            sizes = spec.sizes(rows, pool.shape)
-            _check(spec.name, tensor, sizes, DTYPES[spec.dtype], pool.device)
-            values |= self._view(spec.name, tensor, spec.strides, end="_in")
-        sizes = (rows, pool.shape.HV, pool.shape.V)
-        out = self._result("out", out, sizes, DTYPES[self.output], pool)
-        values |= self._view("out", out, ("row", "head", "axis"))
+        out = self._operands(pool, {"row": rows}, inputs, out, values)
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
         self._launch("step", pool, rows, values, check)
         if self.windowed and rows and not self.kernel("step", pool, rows).fused:
             self._launch("flush", pool, rows, values, check)
+        self._drop(pool, rows, values, check)
         return out
+
+    def verify(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        *inputs: torch.Tensor,
+        lengths: torch.Tensor | None = None,
+        accepted: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Draft tokens of every row, all in one pass over its slot; none is committed. They wait in
+        the slot for `commit`, or for the next verify with `accepted`; any other token drops them.
+
+        slots     as in `step`, but each at most once
+        inputs    in the module's order, [rows, tokens, heads, axis]; constants as in `step`. At
+                  most as many tokens as the pool has drafts
+        lengths   int32 [rows]: how many of the tokens a row has, 0..tokens (absent: all). A plain
+                  row among speculative ones has one, which the next call accepts
+        accepted  int32 [rows]: first commit so many of the drafts before (absent: none of them)
+        check     synchronise, and name the row of a bad slot, cursor or length
+        Returns `out`, [rows, tokens, HV, V]; zeros in inactive rows and beyond a row's length.
+        """
+        rows, values = self._draft_rows(pool, slots, first_slot)
+        tokens = self._tokens(pool, rows, inputs)
+        out = self._operands(pool, {"row": rows, "token": tokens}, inputs, out, values)
+        values |= {"num_tokens": tokens, "has_lengths": int(lengths is not None)}
+        values |= self._optional("lengths", lengths, slots, pool)
+        values |= self._optional("accepted", accepted, slots, pool)
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
+            _check_range("lengths", lengths, slots, first_slot, tokens)
+            _check_range("accepted", accepted, slots, first_slot, None)
+        if accepted is not None:
+            self._commit(pool, rows, values, check)
+        self._launch("verify", pool, rows, values, check)
+        return out
+
+    def commit(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        accepted: torch.Tensor,
+        *,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> None:
+        """Keep the first `accepted` drafts of every row (int32 [rows]; at most those that are
+        pending, at least none) and forget the others; then flush the slots whose window is full. A
+        flush folds all that is committed, beyond the window's end too."""
+        rows, values = self._draft_rows(pool, slots, first_slot)
+        _check("accepted", accepted, (rows,), torch.int32, pool.device)
+        values |= self._optional("accepted", accepted, slots, pool)
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
+            _check_range("accepted", accepted, slots, first_slot, None)
+        self._commit(pool, rows, values, check)
+
+    def _commit(self, pool: Pool, rows: int, values: Mapping[str, Any], check: bool) -> None:
+        """Moves cursors; closes windows with a flush that is built for what a slot has room for."""
+        self._launch("commit", pool, rows, {**values, "has_accepted": 1}, check)
+        self._launch("flush", pool, rows, values, check, shape=pool.shape.widened)
+
+    def _drop(self, pool: Pool, rows: int, values: Mapping[str, Any], check: bool = False) -> None:
+        """Forgets the drafts of the rows' slots; only pools that can have some take the launch."""
+        if pool.shape.D:
+            none = {"accepted": values["slots"], "accepted_row": 0, "has_accepted": 0}
+            self._launch("commit", pool, rows, {**values, **none}, check)
+
+    def _draft_rows(
+        self, pool: Pool, slots: torch.Tensor, first_slot: int
+    ) -> tuple[int, dict[str, Any]]:
+        rows, values = self._rows(pool, slots, first_slot)
+        if not self.windowed:
+            raise _refuse("format", "one with a window, as drafts are records", self.format)
+        if not pool.shape.D:
+            raise _refuse("pool", "one allocated with drafts", "drafts=0")
+        return rows, values
+
+    def _tokens(self, pool: Pool, rows: int, inputs: Sequence[torch.Tensor]) -> int:
+        """Tokens a row, from the first input that has them."""
+        for spec, tensor in zip(self.inputs, inputs, strict=False):
+            if not spec.constant:
+                dims = list(tensor.shape) if isinstance(tensor, torch.Tensor) else []
+                if len(dims) != 3 + bool(spec.axis):
+                    sizes = spec.sizes((rows,), pool.shape)
+                    expected = f"shape [{sizes[0]}, tokens, {str(list(sizes[1:]))[1:]}"
+                    raise _refuse(spec.name, expected, dims or type(tensor).__name__)
+                if dims[1] > pool.shape.D:
+                    expected = f"at most {pool.shape.D} tokens a row, the pool's drafts"
+                    raise _refuse(spec.name, expected, dims[1])
+                return dims[1]
+        return 0
+
+    def _operands(
+        self,
+        pool: Pool,
+        rows: Mapping[str, int],
+        inputs: Sequence[torch.Tensor],
+        out: torch.Tensor | None,
+        values: dict[str, Any],
+    ) -> torch.Tensor:
+        """Checks inputs and output of a step or a verify and adds them to `values`; rows: names and
+        sizes of the leading axes. Returns the output."""
+        sizes, words = tuple(rows.values()), tuple(rows)
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(i.name for i in self.inputs)
+            raise _refuse("inputs", f"{len(self.inputs)} ({names})", len(inputs))
+        for spec, tensor in zip(self.inputs, inputs, strict=True):
+            expected = spec.sizes(sizes, pool.shape)
+            _check(spec.name, tensor, expected, DTYPES[spec.dtype], pool.device)
+            values |= self._view(spec.name, tensor, spec.strides(words), end="_in")
+        expected = (*sizes, pool.shape.HV, pool.shape.V)
+        out = self._result("out", out, expected, DTYPES[self.output], pool)
+        values |= self._view("out", out, (*words, "head", "axis"))
+        return out
+
+    def _optional(
+        self, name: str, given: torch.Tensor | None, slots: torch.Tensor, pool: Pool
+    ) -> dict[str, Any]:
+        """Arguments of a number a row; of the slots in its place where it is absent."""
+        if given is not None:
+            _check(name, given, tuple(slots.shape), torch.int32, pool.device)
+        return self._view(name, slots if given is None else given, ("row",))
 
     def flush(
         self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
@@ -787,6 +981,7 @@ class Module:
         if check:
             self._inspect(pool, slots, first_slot)
         self._launch("reset", pool, rows, values, check)
+        self._drop(pool, rows, values, check)
 
     def materialize(
         self,
@@ -799,7 +994,7 @@ class Module:
         check: bool = False,
     ) -> torch.Tensor:
         """The state at the cursor, FP32 [rows, HV, V, K] (layout "KV": [rows, HV, K, V]); the pool
-        stays as it is. Zeros in inactive rows."""
+        stays as it is, and drafts that are pending count for nothing. Zeros in inactive rows."""
         rows, values = self._rows(pool, slots, first_slot)
         out = self._result("out", out, _state_sizes(layout, rows, pool), torch.float32, pool)
         values |= self._view("state", out, ("row", "head", *STATE_AXES[layout]))
@@ -835,6 +1030,7 @@ class Module:
         if check:
             self._inspect(pool, slots, first_slot)
         self._launch("load_state", pool, rows, values, check)
+        self._drop(pool, rows, values, check)
 
     def copy(
         self,
@@ -845,8 +1041,9 @@ class Module:
         first_slot: int = 0,
         check: bool = False,
     ) -> None:
-        """Duplicate slots, bit for bit. A row is active iff both its slots are; a slot that is
-        written in one row may stand in no other."""
+        """Duplicate slots, bit for bit, without the drafts that are pending in a source (they stay
+        there). A row is active iff both its slots are; a slot that is written in one row may stand
+        in no other."""
         rows, values = self._rows(pool, source, first_slot, "source")
         values |= self._rows(pool, target, first_slot, "target")[1]
         _check("target", target, (rows,), torch.int32, pool.device)
@@ -857,35 +1054,97 @@ class Module:
             if both:
                 raise _refuse("source", "no slot that is a target too", sorted(both))
         self._launch("copy", pool, rows, values, check)
+        if pool.shape.D:
+            both_active = (source >= first_slot) & (source < pool.slots)
+            dropped = torch.where(both_active, target, -1)
+            self._drop(pool, rows, self._rows(pool, dropped, first_slot)[1], check)
 
     # -- canonical form
 
     def export(self, pool: Pool, slots: torch.Tensor) -> dict[str, Any]:
         """All that the slots hold, in an order that no arch owns: every pool tensor as [rows,
-        heads, *tile], the payload as [rows, HV, K, V], records beyond the cursor zeroed; and a
-        `header`. Synchronises."""
+        heads, *tile], the payload as [rows, HV, K, V], records of one window, those beyond the
+        cursor zeroed; and a `header`. Drafts that are pending are left out. Synchronises."""
+        return self._export(pool, self._index(pool, slots), "slots")
+
+    def checkpoint(self, pool: Pool, slots: torch.Tensor, *, force: bool = False) -> dict[str, Any]:
+        """What `export` gives, without records: the stored state of slots whose window is closed,
+        and where in a window they stand. For caches of prefixes. Synchronises.
+
+        force   close the other windows early, which quantizes their states once more and drops
+                their drafts; the next window ends where this one would have. `forced` of the result
+                lists these rows, and `pool.forced` counts them
+        Errors: ArgumentError for a slot with records, unless forced.
+        """
         index = self._index(pool, slots)
-        data: dict[str, Any] = {"header": self._header(pool)}
+        open_rows = self._open_rows(pool, index)
+        if open_rows and not force:
+            row = open_rows[0]
+            expected = "a slot whose window is closed, or force=True"
+            found = f"cursors {pool['cursor'][index[row]].tolist()} in slot {int(index[row])}"
+            raise _refuse(f"slots[{row}]", expected, found)
+        self._close(pool, slots[open_rows])
+        return {**self._export(pool, index, "checkpoint"), "forced": open_rows}
+
+    def checkpoint_bytes(self, **sizes: int) -> int:
+        """Bytes of one slot's tensors in a checkpoint, without paddings."""
+        shape = self.shape(**sizes)
+        return sum(
+            prod(b.sizes(shape)) * DTYPES[b.dtype].itemsize
+            for b in self.buffers
+            if _kept(b, "checkpoint")
+        )
+
+    def _open_rows(self, pool: Pool, index: torch.Tensor) -> list[int]:
+        """Rows whose window has records."""
+        if not self.windowed:
+            return []
+        used = pool["cursor"][index].ne(0).any(dim=1)
+        return [int(row) for row in used.nonzero().flatten()]
+
+    def _close(self, pool: Pool, slots: torch.Tensor) -> None:
+        """Flushes slots that have records as if their windows were full."""
+        if not slots.numel():
+            return
+        index, P = slots.to(torch.int64), pool.shape.P
+        position = (pool["phase"][index] + pool["cursor"][index]) % P
+        pool["phase"][index] = P
+        rows, values = self._rows(pool, slots, 0)
+        self._launch("flush", pool, rows, values, check=False)
+        pool["phase"][index] = position
+        self._drop(pool, rows, values)
+        pool.forced += rows
+
+    def _export(self, pool: Pool, index: torch.Tensor, kind: str) -> dict[str, Any]:
+        data: dict[str, Any] = {"header": self._header(pool, kind)}
         order = self.layout.order(pool.shape, pool.device)
         for buffer in self.buffers:
+            if not _kept(buffer, kind):
+                continue
             values = pool[buffer.name][index]
-            if buffer.role == "payload":
+            if buffer.role == "payload" and not buffer.packed(pool.shape):
                 values = values[..., order]
             elif buffer.role == "record":
                 values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
+                values = values[:, :, : buffer.sizes(replace(pool.shape, D=0))[1]]
             data[buffer.name] = values
         return data
 
     def import_(self, pool: Pool, slots: torch.Tensor, data: Mapping[str, Any]) -> None:
-        """Write what `export` gave, from a pool of any arch and device. Synchronises."""
-        index, header = self._index(pool, slots), self._header(pool)
-        if data.get("header") != header:
-            raise _refuse("header", header, data.get("header"))
+        """Write what `export` or `checkpoint` gave, from a pool of any arch, device and number of
+        drafts. Nothing is written if anything does not fit. Synchronises."""
+        index, found = self._index(pool, slots), data.get("header")
+        kind = found.get("kind") if isinstance(found, Mapping) else None
+        kind = kind if kind in KINDS else KINDS[0]
+        if found != (header := self._header(pool, kind)):
+            raise _refuse("header", header, found)
         order = self.layout.order(pool.shape, pool.device)
         ready: dict[str, torch.Tensor] = {}
         for buffer in self.buffers:
-            heads, *tile = buffer.sizes(pool.shape)
-            payload = buffer.role == "payload"
+            if not _kept(buffer, kind):
+                continue
+            heads, *tile = buffer.sizes(replace(pool.shape, D=0))
+            payload = buffer.role == "payload" and not buffer.packed(pool.shape)
             sizes = (len(index), heads, *((pool.shape.K, pool.shape.V) if payload else tile))
             found = data.get(buffer.name)
             values = found.to(pool.device) if isinstance(found, torch.Tensor) else found
@@ -894,16 +1153,24 @@ class Module:
                 canonical, values = values, torch.empty_like(values).flatten(2)
                 values[..., order] = canonical
             ready[buffer.name] = values
+        if "cursor" in pool and kind == "checkpoint":
+            ready["cursor"] = torch.zeros_like(pool["cursor"][index])
         for name, values in ready.items():
-            pool[name][index] = values
+            if values.dim() > 2:
+                pool[name][index, :, : values.shape[2]] = values
+            else:
+                pool[name][index] = values
+        if "pending" in pool:
+            pool["pending"][index] = 0
 
-    def _header(self, pool: Pool) -> dict[str, Any]:
+    def _header(self, pool: Pool, kind: str) -> dict[str, Any]:
         return {
             "version": EXPORT_VERSION,
+            "kind": kind,
             "spec": self.spec or self.digest,
             "format": self.format,
             "layout": "canonical",
-            "shape": dict(vars(pool.shape)),
+            "shape": dict(vars(replace(pool.shape, D=0))),
         }
 
     def _index(self, pool: Pool, slots: torch.Tensor) -> torch.Tensor:
@@ -982,6 +1249,14 @@ class Module:
                 expected = expected or f"one cursor for each {group} heads that share keys"
             if expected:
                 raise _refuse(f"{name}[{row}]", expected, f"{heads} in slot {slot}")
+
+
+KINDS = ("slots", "checkpoint")
+
+
+def _kept(buffer: Buffer, kind: str) -> bool:
+    """Whether an export of a kind has a pool tensor."""
+    return kind == "slots" or buffer.role in STORED or buffer.name == "phase"
 
 
 def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:

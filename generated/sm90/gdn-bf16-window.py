@@ -29,6 +29,7 @@ Pool:
     record_u      fp16   [slots, HV, P, V]  corrections of records
     cursor        int32  [slots, HV]        tokens in the window
     phase         int32  [slots, HV]        position in the window at which it started
+    pending       int32  [slots, HV]        with drafts: those that wait for a commit
 
 Inputs of a step:
     q        bf16  [rows, H, K]   query
@@ -46,6 +47,9 @@ Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows wh
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
 of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
 until the window ends, and in no other row; reset or load such a slot.
+`verify` writes records of drafts beyond the cursor, and `pending` says how many; only
+`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the
+flush after a commit folds all that is committed. status[2]: a length was out of range.
 Value heads of one slot that share a key head's record keys stand at one cursor: every call
 keeps it so, and a caller who sets cursors must.
 """
@@ -1216,6 +1220,380 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
     return reset
 
 
+def config_verify(K, V, H, HV, P, R, D=8):
+    """Default of build_verify's tuning arguments: a rule of the shape and of shared memory."""
+    threads = 128 if K * V <= 16384 else 256
+    staged = _draft_bytes(K, V, P, R, D, True) <= 232448
+    return {"threads": threads, "min_blocks": 2, "staged": staged}
+
+
+def _draft_bytes(K, V, P, R, D, staged):
+    """Shared memory of build_verify."""
+    N = 1 * (P + D)
+    own = D * (4 * K + 2 * (V + R + N)) + P + D
+    own = 4 * own + N * K * 2
+    return own + (K * V * 2 if staged else 16) + 4096
+
+
+def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=True):
+    """Up to D drafts a row: read the window once for all, then correct and write outputs in turn.
+
+    Their records are written beyond the cursor, where later drafts read them as rounded; the cursor stays.
+
+    threads: of a block (one row and value head), a multiple of 32.
+    min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
+    staged: copy the payload to shared memory, on its way while the drafts' coefficients are computed.
+    """
+    window, P = P, P + D  # P: tokens that a slot has room for
+    WARPS = threads // 32
+    N = 1 * P
+    KEYS = -(-K // threads)  # key channels that a thread owns
+    VALUES = -(-V // threads)  # value channels that a thread owns
+    RECORD_LANES = power_of_two(K // 8)  # lanes that share a record's key
+    RECORD_GROUPS = threads // RECORD_LANES
+    CHUNK = 8  # codes that a thread decodes at once
+    CHUNK_LANES = power_of_two(K // CHUNK)  # lanes that share a value channel
+    CHUNK_ROWS = threads // CHUNK_LANES
+    UNIT = 8  # codes of a copy
+
+    @T.prim_func
+    def verify(
+        payload: flat("payload", "bfloat16"),
+        record_decay: flat("record_decay", "float32"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        lengths: flat("lengths", "int32"),
+        q_in: flat("q_in", "bfloat16"),
+        k_in: flat("k_in", "bfloat16"),
+        v_in: flat("v_in", "bfloat16"),
+        a_in: flat("a_in", "bfloat16"),
+        b_in: flat("b_in", "bfloat16"),
+        A_log_in: flat("A_log_in", "float32"),
+        dt_bias_in: flat("dt_bias_in", "float32"),
+        out: flat("out", "bfloat16"),
+        payload_slot: T.uint32, payload_head: T.uint32, record_decay_slot: T.uint32,
+        record_decay_head: T.uint32, record_key_slot: T.uint32, record_key_head: T.uint32,
+        record_u_slot: T.uint32, record_u_head: T.uint32, cursor_slot: T.uint32,
+        phase_slot: T.uint32, pending_slot: T.uint32, slots_row: T.uint32, lengths_row: T.uint32,
+        q_row: T.uint32, q_token: T.uint32, q_head: T.uint32, q_axis: T.uint32, k_row: T.uint32,
+        k_token: T.uint32, k_head: T.uint32, k_axis: T.uint32, v_row: T.uint32, v_token: T.uint32,
+        v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32, a_token: T.uint32, a_head: T.uint32,
+        b_row: T.uint32, b_token: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
+        dt_bias_head: T.uint32, out_row: T.uint32, out_token: T.uint32, out_head: T.uint32,
+        out_axis: T.uint32,
+        num_tokens: T.int32, has_lengths: T.int32, num_rows: T.int32, num_slots: T.int32,
+        first_slot: T.int32,
+    ):
+        with T.Kernel(num_rows * HV, threads=threads) as bid:
+            T.annotate_min_blocks_per_sm(min_blocks)
+            s_payload = T.alloc_shared((K * V if staged else 16,), "bfloat16")
+            tx = T.get_thread_binding()
+            row = wide(bid // HV)
+            head = bid % HV
+            key_head = head // (HV // H)
+            s_slot = T.alloc_var("int32")
+            s_slot = slots[row * slots_row]
+            # Of use where the row is active.
+            slot = T.alloc_var("int64")
+            slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
+            payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
+            T.assume(payload_at % 8 == 0)
+            record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+            T.assume(record_decay_at % 4 == 0)
+            record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+            T.assume(record_key_at % 8 == 0)
+            record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+            T.assume(record_u_at % 8 == 0)
+            cursor_at = slot * cursor_slot * 4 + head
+            phase_at = slot * phase_slot * 4 + head
+            # count: tokens in the window; -1 keeps the row inactive
+            count = T.alloc_var("int32")
+            count = -1
+            if s_slot >= first_slot:
+                if s_slot < num_slots:
+                    count = cursor[cursor_at]
+                    if count < 0 or count > window - 1:
+                        count = -1
+                        if tx == 0:
+                            status[1] = 1
+                else:
+                    if tx == 0:
+                        status[0] = 1
+            s_length = T.alloc_var("int32")
+            s_length = num_tokens
+            if has_lengths != 0:
+                s_length = lengths[row * lengths_row]
+            if count < 0:
+                s_length = 0
+            else:
+                if s_length < 0 or s_length > T.min(num_tokens, D):
+                    s_length = 0
+                    if tx == 0:
+                        status[2] = 1
+                else:
+                    if tx == 0:
+                        pending[slot * pending_slot * 4 + head] = s_length
+            for tt in T.serial(num_tokens):
+                if tt >= s_length:
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            out[out_at + wide(vv) * out_axis] = narrow(T.float32(0.0), "bfloat16")
+            if s_length > 0:
+                s_acc = T.alloc_local((3,), "float32")
+                if staged:
+                    for ii in T.serial((K * V // UNIT + threads - 1) // threads):
+                        s_at = (ii * threads + tx) * UNIT
+                        if s_at < K * V:
+                            T.ptx_cp_async(
+                                T.access_ptr(s_payload[s_at], "w", UNIT),
+                                T.access_ptr(payload[payload_at + s_at], "r", UNIT),
+                                UNIT,
+                            )
+                    T.ptx_commit_group()
+                q = T.alloc_shared((D * K,), "float32")
+                k = T.alloc_shared((D * K,), "float32")
+                x_y1 = T.alloc_shared((D * K,), "float32")
+                x_yq = T.alloc_shared((D * K,), "float32")
+                q_raw = T.alloc_local((KEYS,), "float32")
+                k_raw = T.alloc_local((KEYS,), "float32")
+                t_beta = T.alloc_shared((D,), "float32", scope="shared")
+                t_G1 = T.alloc_shared((D,), "float32", scope="shared")
+                t_p_q_1 = T.alloc_shared((D,), "float32", scope="shared")
+                s_key = T.alloc_shared((N * K,), "float16")
+                for tt in T.serial(s_length):
+                    q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                    b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                    a = T.alloc_var("float32")
+                    a = widen(a_in[a_at])
+                    b = T.alloc_var("float32")
+                    b = widen(b_in[b_at])
+                    A_log = T.alloc_var("float32")
+                    A_log = widen(A_log_in[wide(head) * A_log_head])
+                    dt_bias = T.alloc_var("float32")
+                    dt_bias = widen(dt_bias_in[wide(head) * dt_bias_head])
+                    G0 = T.alloc_var("float32")
+                    G0 = 0.0
+                    if count + tt > 0:
+                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    g = T.alloc_var("float32")
+                    g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                        A_log
+                    )
+                    beta = T.alloc_var("float32")
+                    beta = 1.0 / (1.0 + T.exp(-b))
+                    G1 = T.alloc_var("float32")
+                    G1 = G0 + T.if_then_else(
+                        1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                    )
+                    for ii in T.unroll(3):
+                        s_acc[ii] = 0.0
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q_raw[ii] = widen(q_in[q_at + wide(kk) * q_axis])
+                            k_raw[ii] = widen(k_in[k_at + wide(kk) * k_axis])
+                            s_acc[0] += q_raw[ii] * q_raw[ii]
+                            s_acc[1] += k_raw[ii] * k_raw[ii]
+                            s_acc[2] += k_raw[ii] * q_raw[ii]
+                    s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                    # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                    s_half1_0 = T.alloc_var("float32")
+                    s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                    s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                    s_half1_1 = T.alloc_var("float32")
+                    s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                    s_sum1 = T.alloc_var("float32")
+                    s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                    s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                    for mm_ in T.unroll(3):
+                        s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                    if tx % 32 < 4:
+                        s_red1[tx % 32, tx // 32] = s_sum1
+                    T.sync_threads()
+                    for jj in T.unroll(3):
+                        s_acc[jj] = s_red1[jj, 0]
+                        for ww_ in T.unroll(WARPS - 1):
+                            s_acc[jj] += s_red1[jj, ww_ + 1]
+                    n1 = T.alloc_var("float32")
+                    n1 = s_acc[0]
+                    n2 = T.alloc_var("float32")
+                    n2 = s_acc[1]
+                    n3 = T.alloc_var("float32")
+                    n3 = s_acc[2]
+                    p_q_1 = T.alloc_var("float32")
+                    p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q[tt * K + kk] = q_raw[ii] * T.rsqrt(n1 + 1e-06) * K**-0.5
+                            k[tt * K + kk] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
+                            x_y1[tt * K + kk] = k[tt * K + kk] * T.exp2(G1)
+                            x_yq[tt * K + kk] = q[tt * K + kk] * T.exp2(G1)
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_key[(count + tt) * K + kk] = narrow(k[tt * K + kk], "float16")
+                            # The value heads of a group share the key: the first one writes it.
+                            if head % (HV // H) == 0:
+                                record_key[record_key_at + (count + tt) * K + kk] = s_key[(count + tt) * K + kk]
+                    if tx == 0:
+                        t_beta[tt] = beta
+                        t_G1[tt] = G1
+                        t_p_q_1[tt] = p_q_1
+                        record_decay[record_decay_at + (count + tt)] = G1
+                    # The next draft's decays start at these, and its sums take the same scratch.
+                    T.sync_threads()
+                s_w = T.alloc_shared((D * 2, R + N), "float32")
+                s_at = tx % RECORD_LANES * 8
+                s_rk = T.alloc_local((8,), "float16")
+                for ii in T.serial((count * (K // 8) + threads - 1) // threads):
+                    if ii * threads + tx < count * (K // 8):
+                        for ee in T.vectorized(8):
+                            s_key[(ii * threads + tx) * 8 + ee] = record_key[record_key_at + (ii * threads + tx) * 8 + ee]
+                T.sync_threads()
+                for ii in T.serial(((count + s_length) + RECORD_GROUPS - 1) // RECORD_GROUPS):
+                    jj = ii * RECORD_GROUPS + tx // RECORD_LANES
+                    if jj < (count + s_length) and s_at < K:
+                        for ee in T.vectorized(8):
+                            s_rk[ee] = s_key[jj * K + s_at + ee]
+                    for tt in T.serial(s_length):
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if jj < (count + s_length) and s_at < K:
+                            for ee in T.unroll(8):
+                                kk = s_at + ee
+                                s_acc[0] += k[tt * K + kk] * widen(s_rk[ee])
+                                s_acc[1] += q[tt * K + kk] * widen(s_rk[ee])
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if jj < (count + s_length) and tx % RECORD_LANES == 0:
+                            rG = record_decay[record_decay_at + jj]
+                            s_w[tt * 2 + 0, R + jj] = s_acc[0] * T.exp2(t_G1[tt] - rG)
+                            s_w[tt * 2 + 1, R + jj] = s_acc[1] * T.exp2(t_G1[tt] - rG)
+                s_y = T.alloc_shared((D * 2, V), "float32")
+                at_payload = pick(staged, 0, payload_at)
+                if staged:
+                    T.ptx_wait_group(0)
+                T.sync_threads()
+                for tt in T.serial(s_length):
+                    # Payload, plain order: a group of lanes shares a value channel, each lane a run of its keys.
+                    s_at = tx % CHUNK_LANES * CHUNK
+                    s_z = T.alloc_local((CHUNK,), "bfloat16")
+                    s_x = T.alloc_local((2 * CHUNK,), "float32")
+                    for ee in T.unroll(CHUNK):
+                        if s_at < K:
+                            s_x[0 * CHUNK + ee] = x_y1[tt * K + s_at + ee]
+                            s_x[1 * CHUNK + ee] = x_yq[tt * K + s_at + ee]
+                    for ii in T.unroll((V + CHUNK_ROWS - 1) // CHUNK_ROWS):
+                        vv = ii * CHUNK_ROWS + tx // CHUNK_LANES
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if s_at < K and vv < V:
+                            for ee in T.vectorized(CHUNK):
+                                s_z[ee] = pick(staged, s_payload, payload)[at_payload + vv * K + s_at + ee]
+                            for ee in T.unroll(CHUNK):
+                                for rr_ in T.unroll(2):
+                                    s_acc[rr_] += widen(s_z[ee]) * s_x[rr_ * CHUNK + ee]
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(CHUNK_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if tx % CHUNK_LANES == 0 and vv < V:
+                            for rr_ in T.unroll(2):
+                                s_y[tt * 2 + rr_, vv] = s_acc[rr_]
+                T.sync_threads()
+                for tt in T.serial(s_length):
+                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            y1 = T.alloc_var("float32")
+                            y1 = s_y[tt * 2, vv]
+                            yq = T.alloc_var("float32")
+                            yq = s_y[(tt * 2 + 1), vv]
+                            for jj in T.unroll((count + tt), unroll_factor=4):
+                                s_u = widen(record_u[record_u_at + jj * V + vv])
+                                y1 += s_w[tt * 2, R + jj] * s_u
+                                yq += s_w[(tt * 2 + 1), R + jj] * s_u
+                            v = T.alloc_var("float32")
+                            v = widen(v_in[v_at + wide(vv) * v_axis])
+                            u1 = T.alloc_var("float32")
+                            u1 = t_beta[tt] * (v - y1)
+                            out[out_at + wide(vv) * out_axis] = narrow(
+                                yq + t_p_q_1[tt] * u1, "bfloat16"
+                            )
+                            record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
+
+    return verify
+
+
+def config_commit(K, V, H, HV, P, R, D=8):
+    """Default of build_commit's tuning arguments."""
+    return {"threads": 128}
+
+
+def build_commit(K, V, H, HV, P, R, D=8, *, threads=128):
+    """Keep the first of the pending drafts and forget the others. threads: of a block, a head each.
+
+    A slot whose window is full then may hold more than P tokens: its phase says so to a flush that is
+    built for P + D of them.
+    """
+
+    @T.prim_func
+    def commit(
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: flat("pending", "int32"),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        accepted: flat("accepted", "int32"),
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
+        accepted_row: T.int64,
+        has_accepted: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel((num_rows * HV + threads - 1) // threads, threads=threads) as block:
+            tx = T.get_thread_binding()
+            look = wide(block) * threads + wide(tx)
+            if look < wide(num_rows) * HV:
+                row = look // HV
+                head = look % HV
+                slot = T.alloc_var("int64")
+                slot = T.Cast("int64", slots[row * slots_row])
+                if slot >= num_slots:
+                    status[0] = 1
+                elif slot >= first_slot:
+                    count = T.alloc_var("int32")
+                    count = cursor[slot * cursor_slot * 4 + head]
+                    if count < 0 or count >= P:
+                        status[1] = 1
+                    else:
+                        if has_accepted != 0:
+                            count += T.max(
+                                0, T.min(
+                                    accepted[row * accepted_row], T.min(
+                                        pending[slot * pending_slot * 4 + head], D
+                                    )
+                                )
+                            )
+                            cursor[slot * cursor_slot * 4 + head] = count
+                            if count + phase[slot * phase_slot * 4 + head] >= P:
+                                phase[slot * phase_slot * 4 + head] = P + D
+                        pending[slot * pending_slot * 4 + head] = 0
+
+    return commit
+
+
 def limits(K, V, H, HV, P, R):
     """Why the kernels cannot run a shape, or None."""
     for name, number in (("K", K), ("V", V)):
@@ -1267,6 +1645,8 @@ MODULE = _host.Module(
         "load_state": _host.Kernel(build_load_state, config_load_state, PASS_CONFIGS),
         "copy": _host.Kernel(build_copy, config_copy, PASS_CONFIGS),
         "reset": _host.Kernel(build_reset, config_reset, PASS_CONFIGS),
+        "verify": _host.Kernel(build_verify, config_verify, PASS_CONFIGS),
+        "commit": _host.Kernel(build_commit, config_commit, PASS_CONFIGS),
     },
     layout=_host.Layout("plain", payload_offset),
     limits=limits,
@@ -1282,6 +1662,22 @@ def step(pool, slots, q, k, v, a, b, A_log, dt_bias, *, out=None, first_slot=0, 
     """One committed token a row; slots whose window is full are flushed. Returns out, [rows, HV, V]."""
     inputs = (q, k, v, a, b, A_log, dt_bias)
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
+
+
+def verify(
+    pool, slots, q, k, v, a, b, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
+    """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
+    inputs = (q, k, v, a, b, A_log, dt_bias)
+    return MODULE.verify(
+        pool, slots, *inputs, lengths=lengths, accepted=accepted, out=out, first_slot=first_slot, check=check
+    )
+
+
+def commit(pool, slots, accepted, *, first_slot=0, check=False):
+    """Keep the first `accepted` drafts of every row; slots whose window is full then are flushed."""
+    MODULE.commit(pool, slots, accepted, first_slot=first_slot, check=check)
 
 
 def flush(pool, slots, *, first_slot=0, check=False):
@@ -1318,6 +1714,11 @@ def export(pool, slots):
     return MODULE.export(pool, slots)
 
 
+def checkpoint(pool, slots, *, force=False):
+    """What `export` gives, without records, of slots whose window is closed (or that are forced to be)."""
+    return MODULE.checkpoint(pool, slots, force=force)
+
+
 def import_(pool, slots, data):
-    """Write what `export` returned, from a pool of any arch and device."""
+    """Write what `export` or `checkpoint` returned, from a pool of any arch and device."""
     MODULE.import_(pool, slots, data)

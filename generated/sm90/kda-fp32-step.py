@@ -747,6 +747,22 @@ def step(pool, slots, q, k, v, a, b, A_log, dt_bias, *, out=None, first_slot=0, 
     return MODULE.step(pool, slots, *inputs, out=out, first_slot=first_slot, check=check)
 
 
+def verify(
+    pool, slots, q, k, v, a, b, A_log, dt_bias, *,
+    lengths=None, accepted=None, out=None, first_slot=0, check=False,
+):
+    """Drafts, [rows, tokens, ...] a varying input, committed later or never. Returns out, [rows, tokens, HV, V]."""
+    inputs = (q, k, v, a, b, A_log, dt_bias)
+    return MODULE.verify(
+        pool, slots, *inputs, lengths=lengths, accepted=accepted, out=out, first_slot=first_slot, check=check
+    )
+
+
+def commit(pool, slots, accepted, *, first_slot=0, check=False):
+    """Keep the first `accepted` drafts of every row; slots whose window is full then are flushed."""
+    MODULE.commit(pool, slots, accepted, first_slot=first_slot, check=check)
+
+
 def materialize(pool, slots, *, layout="VK", out=None, first_slot=0, check=False):
     """The FP32 state at the cursor, [rows, HV, V, K] (layout "KV": [rows, HV, K, V])."""
     return MODULE.materialize(
@@ -776,6 +792,11 @@ def export(pool, slots):
     return MODULE.export(pool, slots)
 
 
+def checkpoint(pool, slots, *, force=False):
+    """What `export` gives, without records, of slots whose window is closed (or that are forced to be)."""
+    return MODULE.checkpoint(pool, slots, force=force)
+
+
 def import_(pool, slots, data):
-    """Write what `export` returned, from a pool of any arch and device."""
+    """Write what `export` or `checkpoint` returned, from a pool of any arch and device."""
     MODULE.import_(pool, slots, data)

@@ -280,7 +280,8 @@ def _peak() -> int:
 def run(request: Request, path: Path, note: Callable[[str], None]) -> dict[str, Any]:
     """Measures everything and writes `path` after each part; the report."""
     start = time.perf_counter()
-    device = torch.device("cuda" if torch.cuda.is_available() and not request.tiny else "cpu")
+    gpu = torch.cuda.is_available() and not request.tiny
+    device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     report = results.head(device, request.command, request.context, request.format)
     for place, shape in enumerate(request.models):
         part: dict[str, Any] = {"name": shape.name, "title": shape.title, "points": []}

@@ -64,7 +64,7 @@ def costs(module: Module, rows: int, H: int, HV: int) -> dict[str, float]:
     slots = torch.full((rows,), -1, dtype=torch.int32, device=device)
 
     def token() -> list[torch.Tensor]:
-        sizes = [(i.sizes(rows, pool.shape), DTYPES[i.dtype]) for i in module.inputs]
+        sizes = [(i.sizes((rows,), pool.shape), DTYPES[i.dtype]) for i in module.inputs]
         return [torch.zeros(s, dtype=d, device=device) for s, d in sizes]
 
     one, two = token(), token()

@@ -14,7 +14,7 @@ from leapgen.bench.contest import Contest, Note, Opponents, Say, Scope
 from leapgen.bench.results import Report
 from leapgen.bench.timing import Timer, ceilings, timer_for
 from leapgen.diagnostics import MissingTool
-from leapgen.formats.table import FORMATS
+from leapgen.formats.table import FORMATS, NAMED
 from leapgen.integrations.fla import RECURRENCES
 from leapgen.integrations.peers import PEERS, peer_named
 from leapgen.runtime.module import present_arch
@@ -107,8 +107,8 @@ def run(
 def _opponents(against: tuple[str, ...]) -> Opponents:
     if against == ("all",):
         return Opponents(tuple(FORMATS), PEERS)
-    formats = tuple(name for name in against if name in FORMATS)
-    return Opponents(formats, tuple(peer_named(n) for n in against if n not in FORMATS))
+    formats = tuple(name for name in against if name in NAMED)
+    return Opponents(formats, tuple(peer_named(n) for n in against if n not in NAMED))
 
 
 def _device(arch: Arch) -> torch.device:

@@ -9,6 +9,7 @@ import sympy
 from leapgen.algebra.printers import text
 from leapgen.algebra.window import Window
 from leapgen.emit.program import update_weights, weight_name
+from leapgen.schedule.buffers import PENDING
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -19,6 +20,11 @@ CONTRACT = (
     "full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out",
     "of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs",
     "until the window ends, and in no other row; reset or load such a slot.",
+)
+DRAFTS = (
+    "`verify` writes records of drafts beyond the cursor, and `pending` says how many; only",
+    "`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the",
+    "flush after a commit folds all that is committed. status[2]: a length was out of range.",
 )
 SHARED_KEYS = (
     "Value heads of one slot that share a key head's record keys stand at one cursor: every call",
@@ -53,6 +59,7 @@ def document(plan: Plan, spec: Spec) -> tuple[str, ...]:
             ["", "Inputs of a step:"],
             _indented(_table(_inputs(spec))),
             ["", *(CONTRACT if plan.windowed else CONTRACT_IN_PLACE)],
+            DRAFTS if plan.draft_kernels else [],
             SHARED_KEYS if _shares_keys(plan) else [],
         )
         for line in part
@@ -137,7 +144,7 @@ def _operand(expression: sympy.Expr) -> str:
 
 
 def _pool(plan: Plan) -> Iterator[tuple[str, ...]]:
-    for b in plan.buffers:
+    for b in (*plan.buffers, *((PENDING,) if plan.draft_kernels else ())):
         yield b.name, b.dtype, f"[{', '.join(('slots', b.heads, *b.tile))}]", b.doc
 
 

@@ -18,12 +18,17 @@ TAKEN = frozenset(
         *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
         # parameters of kernels
         *("payload", "key_scale", "value_scale", "comp_key", "comp_u"),
+        *("payload_high", "row_scale", "head_scale", "block_scale", "tensor_scale"),
+        *("comp_key_scale", "comp_u_scale", "stores", "turn_sign", "turn_size", "turn_stages"),
         *("record_decay", "token_decay", "record_key", "record_u"),
         *("cursor", "phase", "status", "slots", "state", "position"),
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
+        *("pending", "lengths", "accepted", "num_tokens", "has_lengths", "has_accepted"),
     )
 )
-_SHAPES = re.compile(r"(s|t|m|own)_.*|.*_|.*_(at|in|slot|row|head|key|value|axis)|[A-Z][A-Z_]+")
+_SHAPES = re.compile(
+    r"(s|t|m|own)_.*|.*_|.*_(at|in|slot|row|token|head|key|value|axis)|[A-Z][A-Z_]+"
+)
 
 
 def symbol(name: str) -> str:

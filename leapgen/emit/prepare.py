@@ -13,12 +13,14 @@ from leapgen.algebra.digest import digest
 from leapgen.algebra.window import NewRecord, Window
 from leapgen.algebra.window import Read as WindowRead
 from leapgen.emit import signature
+from leapgen.emit.codec import codec
 from leapgen.emit.document import document
 from leapgen.emit.early import Early, early_program
 from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
 from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
+from leapgen.formats.composed import Composed
 from leapgen.schedule.layout import can_fragment, layout_source
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
@@ -80,7 +82,12 @@ def prepare(plan: Plan, spec: Spec) -> View:
         format=_format(plan),
         buffers=buffers,
         inputs=inputs,
-        kernels=signature.kernels(plan.kernels, buffers, inputs, output, arch.gpu),
+        kernels=signature.kernels(
+            (*plan.kernels, *plan.draft_kernels), buffers, inputs, output, arch
+        ),
+        pending=signature.buffer_view(signature.PENDING, arch),
+        draft_output_base=signature.DRAFT_OUTPUT_BASE,
+        draft_output_index=signature.DRAFT_OUTPUT_INDEX,
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
@@ -106,7 +113,8 @@ CONSTANTS = (
 def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
     """Only where some payload order, and FP16 records beside it, are operands of instructions, and
     records hold what their reads need."""
-    halves = {b.dtype for b in plan.buffers if b.role == "compensator" or b.name in HALVES}
+    factors = () if isinstance(plan.format, Composed) else ("compensator",)  # codes become FP16
+    halves = {b.dtype for b in plan.buffers if b.role in factors or b.name in HALVES}
     halves_only = halves == {"fp16"} and plan.ordinary
     if can_fragment(plan.arch, plan.format) and halves_only:
         return early_program(plan.window, inputs)
@@ -172,6 +180,7 @@ def _decay_numbers(window: Window) -> tuple[tuple[str, str], ...]:
 
 def _format(plan: Plan) -> FormatView:
     row = plan.format
+    composition = row if isinstance(row, Composed) else None
     return FormatView(
         name=row.name,
         family=row.family,
@@ -180,7 +189,8 @@ def _format(plan: Plan) -> FormatView:
         top=2 ** (row.bits - 1) - 1,
         floor=repr(base.SMOOTHING_FLOOR),
         payload=row.payload,
-        smoothing=row.key_scale is not None,
-        value_scale=row.value_scale,
+        smoothing=row.key_scale is not None and not composition,
+        value_scale=row.value_scale and not composition,
         compensated=row.factors is not None,
+        codec=codec(composition, plan.arch.gpu) if composition else None,
     )

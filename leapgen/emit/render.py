@@ -21,8 +21,8 @@ from leapgen.emit.prepare import prepare
 from leapgen.emit.program import Item
 from leapgen.emit.signature import Kernel, Param
 from leapgen.emit.tidy import tidy
-from leapgen.emit.view import View
-from leapgen.formats.table import FORMATS
+from leapgen.emit.view import View, nth
+from leapgen.formats.table import NAMED
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 
@@ -49,11 +49,11 @@ def render(plan: Plan, spec: Spec, default_format: str | None = None) -> Source:
     default_format   the spec file's own format; another one becomes part of the file's name
     Errors: LeapgenError for a format that has no templates.
     """
-    if not plan.format.has_kernels:
-        known = ", ".join(FORMATS)
+    if not plan.format.kernels_on(plan.arch.gpu):
+        known = ", ".join(n for n, f in NAMED.items() if f.kernels_on(plan.arch.gpu))
         raise LeapgenError(
-            f"format {plan.format.name} exists in the reference model only so far; "
-            f"formats with kernels: {known}"
+            f"format {plan.format.name} has no kernels for {plan.arch.name}; "
+            f"formats that have: {known}"
         )
     seen = prepare(plan, spec)
     text = render_view(seen)
@@ -104,6 +104,7 @@ def _environment(directory: str) -> jinja2.Environment:
     environment.filters["symbol"] = names.symbol
     environment.filters["quick"] = _quick
     environment.globals["params"] = _params
+    environment.globals["nth"] = nth
     return environment
 
 

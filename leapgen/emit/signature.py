@@ -79,13 +79,19 @@ class Buffer:
     @property
     def elements(self) -> str:
         """Code of the number of a tile's elements."""
-        return " * ".join(self.tile) or "1"
+        return " * ".join(map(_size, self.tile)) or "1"
 
     @property
     def token_elements(self) -> str:
         """Elements of a record buffer's tile that one token takes."""
         words = [word for part in self.tile for word in part.split("*") if word != "P"]
         return " * ".join(words) or "1"
+
+
+def _size(word: str) -> str:
+    """Code of a dimension: `K/32` is rounded up, as in schedule.buffers.Shape."""
+    whole, _, divisor = word.partition("/")
+    return f"(({whole} + {int(divisor) - 1}) // {divisor})" if divisor else whole
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,26 @@ class Input:
     def raw(self) -> str:
         """Code of the element as it is stored."""
         return f"{self.param}[{self.index}]"
+
+    @property
+    def draft_base(self) -> str:
+        """Where draft `tt` of the row and head begins, of an input that differs by row."""
+        head = HEADS["H" if self.per == "key" else "HV"]
+        token = f"row * {self.name}_row + wide(tt) * {self.name}_token"
+        return f"{token} + wide({head}) * {self.name}_head"
+
+    @property
+    def draft_raw(self) -> str:
+        """The element of draft `tt`, behind `<name>_at`, as it is stored."""
+        if self.constant:
+            return self.raw
+        axis = f" + wide({INDEX[self.axis]}) * {self.name}_axis" if self.axis else ""
+        return f"{self.param}[{self.name}_at{axis}]"
+
+    @property
+    def draft_load(self) -> str:
+        """Code of a draft's element as FP32."""
+        return f"widen({self.draft_raw})"
 
 
 def stored_dtype(dtype: str, arch: Arch) -> str:
@@ -165,6 +191,9 @@ def _index(entry: model.Input) -> str:
 
 
 OUTPUT_INDEX = "row * out_row + wide(head) * out_head + wide(vv) * out_axis"
+DRAFT_OUTPUT_BASE = "row * out_row + wide(tt) * out_token + wide(head) * out_head"
+DRAFT_OUTPUT_INDEX = "out_at + wide(vv) * out_axis"
+PENDING = plan_buffers.PENDING
 STATE_WORDS = ("row", "head", "key", "value")
 
 
@@ -176,19 +205,23 @@ def kernels(
     buffers: Iterable[Buffer],
     inputs: Iterable[Input],
     output: str,
-    gpu: bool,
+    arch: Arch,
 ) -> tuple[Kernel, ...]:
     """The wanted kernels; `output` is the stored element type of a step's output.
 
-    Without a flush nothing has a position within a window. On a GPU materialize is told whether it
-    may write whole vectors, and a step's strides are 32-bit numbers (as the host makes sure): a
-    64-bit product with one is one instruction, not three.
+    Without a flush nothing has a position within a window. The kernels for drafts have the count of
+    pending ones behind the pool's tensors. On a GPU materialize is told whether it may write whole
+    vectors, and a step's strides are 32-bit numbers (as the host makes sure): a 64-bit product with
+    one is one instruction, not three.
     """
-    wanted = tuple(wanted)
+    wanted, gpu = tuple(wanted), arch.gpu
     pool = tuple(buffers)
+    counts = (*(b for b in pool if b.role == "cursor"), buffer_view(PENDING, arch))
+    views = {"verify": (*pool, counts[-1]), "commit": counts}
     step = _step_tensors(inputs, output)
     state: list[Tensor] = [("state", "float32", STATE_WORDS)]
     slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
+    lengths, accepted = map(_index_tensor, ("lengths", "accepted"))
     tensors = {
         "step": slots + step,
         "flush": slots,
@@ -196,14 +229,18 @@ def kernels(
         "load_state": slots + state + (position if "flush" in wanted else []),
         "copy": source + target,
         "reset": slots,
+        "verify": slots + lengths + _draft_tensors(step),
+        "commit": slots + accepted,
     }
-    more = {"materialize": ("state_whole",)} if gpu else {}
+    more = {"verify": ("num_tokens", "has_lengths"), "commit": ("has_accepted",)}
+    if gpu:
+        more["materialize"] = ("state_whole",)
     return tuple(
         _kernel(
             name,
-            pool,
+            views.get(name, pool),
             tensors[name],
-            "uint32" if gpu and name == "step" else "int64",
+            "uint32" if gpu and name in ("step", "verify") else "int64",
             more.get(name, ()),
         )
         for name in wanted
@@ -223,10 +260,18 @@ def _step_tensors(inputs: Iterable[Input], output: str) -> list[Tensor]:
     return [*found, ("out", output, ("row", "head", "axis"))]
 
 
+def _draft_tensors(step: list[Tensor]) -> list[Tensor]:
+    """A step's tensors with an axis of tokens behind that of rows."""
+    return [
+        (name, stored, ("row", "token", *words[1:]) if words[0] == "row" else words)
+        for name, stored, words in step
+    ]
+
+
 def _kernel(
     name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
 ) -> Kernel:
-    plain = {"out", "slots", "state", "position", "source", "target"}
+    plain = {"out", "slots", "state", "position", "source", "target", "lengths", "accepted"}
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
         Param(f"{b.name}_{word}", f"T.{stride}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from leapgen.emit import names
+from leapgen.emit.codec import Codec
 from leapgen.emit.early import Early
 from leapgen.emit.formula import Formula
 from leapgen.emit.program import Phase
@@ -71,7 +72,8 @@ class Record:
 
 @dataclass(frozen=True)
 class FormatView:
-    """The format's row in words of templates."""
+    """The format's row in words of templates. codec: of a composition, whose smoothing and value
+    scale are its own affair: the two flags are False."""
 
     name: str
     family: str
@@ -83,6 +85,7 @@ class FormatView:
     smoothing: bool
     value_scale: bool
     compensated: bool
+    codec: Codec | None = None
 
     @property
     def partial(self) -> str:
@@ -104,6 +107,8 @@ class View:
     shared_key      record keys belong to key heads: one value head of a group writes them
     result, result_sums   see program.Program
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
+    draft_...       where the output of draft `tt` begins, and its element
+    pending         how many drafts wait in a slot, a tensor of the kernels for drafts alone
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
     bulk            1-D bulk copies with a memory barrier exist
@@ -157,6 +162,9 @@ class View:
     buffers: tuple[Buffer, ...]
     inputs: tuple[Input, ...]
     kernels: tuple[Kernel, ...]
+    pending: Buffer
+    draft_output_base: str
+    draft_output_index: str
     layout: str
     layout_name: str
     fragment: bool
@@ -211,6 +219,28 @@ class View:
         """Code of the number of stored decays, in `count`."""
         return nth("count", self.levels, 0)
 
+    @property
+    def fleeting(self) -> dict[str, str]:
+        """Code of what is a variable of its own loop wherever other values are kept for all drafts:
+        transients of the token program, scalars that are not `lasting`, corrections, and sums over
+        the output."""
+        found = [i.name for p in self.phases for i in p.keys if not i.stored]
+        scalars = (i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        found += [name for name in scalars if name not in self.lasting]
+        found += [c.name for c in self.corrections] + [name for name, _ in self.result_sums]
+        return {name: names.symbol(name) for name in found}
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """Scalars of a draft that are needed once those of all drafts are known."""
+        late = [f for read in self.reads for f in (read.record_inner, read.record_outer)]
+        late += [c.formula for c in self.corrections] + [f for _, f in self.result_sums]
+        late += [self.output, *([self.result] if self.result is not None else [])]
+        late += [i.formula for p in self.phases for i in p.values if i.formula is not None]
+        used = {name for f in late for name in f.uses}
+        scalars = (i.name for p in self.phases for i in (*p.scalars, *p.sums))
+        return tuple(name for name in scalars if name in used)
+
     def entry(self, record: str) -> str:
         """Index code of the decay that belongs to the record numbered by the code `record`."""
         found = [r.level for r in self.records]
@@ -226,9 +256,26 @@ class View:
 
     def template(self, kernel: str) -> str:
         """File of a kernel's template, without its end: in place, some kernels are other ones."""
+        if self.format.codec is not None and (found := self._composed(kernel)):
+            return f"{self.directory}/{found}"
         direct = ("step", "materialize", "load_state") if self.gpu else ("step",)
         end = "_direct" if kernel in direct and not self.windowed else ""
         return f"{self.directory}/{kernel}{end}"
+
+    def _composed(self, kernel: str) -> str:
+        """A composition's own template of a kernel; empty where it is everybody's."""
+        if not self.gpu:
+            return "composed_step" if kernel == "step" and not self.windowed else ""
+        found = {"copy": "composed_copy", "reset": "composed_reset"}
+        if self.windowed:
+            found["materialize"] = "composed_materialize"
+        else:
+            found |= {
+                "step": "composed_step",
+                "materialize": "composed_materialize_direct",
+                "load_state": "composed_load_direct",
+            }
+        return found.get(kernel, "")
 
     @property
     def kernel(self) -> SimpleNamespace:
@@ -239,4 +286,4 @@ class View:
 def nth(token: str, each: int, index: int) -> str:
     """Code of `token * each + index`, as a person would write it."""
     first = token if each == 1 else f"{token} * {each}"
-    return first if index == 0 else f"({first} + {index})"
+    return first if index == 0 else f"({first} {'+' if index > 0 else '-'} {abs(index)})"

@@ -123,7 +123,16 @@ class Format(ABC):
     @property
     def has_kernels(self) -> bool:
         """Whether templates render this format; otherwise it exists in the reference model only."""
+        return self.kernels_on(gpu=False)
+
+    def kernels_on(self, gpu: bool) -> bool:
+        """Whether templates render this format for GPUs, or for CPUs."""
         return True
+
+    @property
+    def takes_drafts(self) -> bool:
+        """Whether templates render `verify` and `commit`: drafts are taken back as records."""
+        return self.windowed
 
     @property
     def stochastic(self) -> bool:

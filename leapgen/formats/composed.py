@@ -65,9 +65,21 @@ class Composed(Format):
         return FACTORS.get(self.choices.factors)
 
     @property
-    def has_kernels(self) -> bool:
-        """Not yet."""
+    def takes_drafts(self) -> bool:
+        """No templates read a composition's payload for several tokens at once."""
         return False
+
+    def kernels_on(self, gpu: bool) -> bool:
+        """Outliers and error feedback stay in the reference model; on a GPU, scales belong to
+        value channels or their blocks, and a state stored at every step has no smoothing."""
+        c = self.choices
+        if c.outliers or c.feedback != "none":
+            return False
+        if not gpu:
+            return True
+        values = self.scale.per in ("none", "value")
+        smooths = self.transform.smooths and not self.windowed
+        return values and not smooths
 
     @property
     def stochastic(self) -> bool:

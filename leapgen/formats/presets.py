@@ -1,7 +1,8 @@
-"""The named formats that the reference model runs, one row each: the paper's, and ours.
+"""The named compositions, one row each: the paper's, and ours.
 
-Those of `table` that have kernels are not repeated. Where the paper leaves something open the row
-takes the default that is named beside it, and the choice itself can be replaced in a spec's state.
+The rows of `table`, which templates of their own serve, are not repeated. Where the paper leaves
+something open the row takes the default that is named beside it, and the choice itself can be
+replaced in a spec's state.
 """
 
 from __future__ import annotations
@@ -115,4 +116,4 @@ KERNELS: dict[str, Choices] = {
     "bf16-step": Choices(STEP, "bf16"),
     "int8-step": Choices(STEP, "int8", "value"),
 }
-"""What the rows of `table`, which have kernels, are made of."""
+"""What the rows of `table` are made of."""

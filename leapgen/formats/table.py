@@ -1,4 +1,4 @@
-"""The visible tables of formats: those that have kernels, and what `presets` adds to them."""
+"""The visible tables of formats: those with templates of their own, and what `presets` adds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FORMATS: dict[str, Format] = {
 
 
 NAMED: dict[str, Format] = {**FORMATS, **PRESETS}
-"""Every format that a spec may name. Those that are not in FORMATS exist in the reference model."""
+"""Every format that a spec may name."""
 
 REPLACED = ("payload", "scale", "transform", "factors", "rounding")
 """Choices of a format that a spec's state may replace, beside its smoothing and compensators."""
@@ -108,7 +108,7 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     """A named format with some of REPLACED, `smoothing` and `compensators` replaced.
 
     changed   choice -> word; None leaves it as the row has it
-    What comes to a row that has kernels is that row. Errors: FormatError.
+    What comes to a row of FORMATS is that row. Errors: FormatError.
     """
     row = format_named(name)
     given = {choice: word for choice, word in changed.items() if word is not None}
@@ -116,7 +116,7 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     if not given.keys() & set(REPLACED):
         return row.with_state(*state)
     target = _target(name, given)
-    if row.has_kernels and _same_kernels(target, KERNELS[name]):
+    if name in KERNELS and _same_kernels(target, KERNELS[name]):
         smoothing = "none" if target.transform != KERNELS[name].transform else None
         return row.with_state(smoothing, given.get("compensators"))
     words = ",".join(f"{choice}={word}" for choice, word in given.items())

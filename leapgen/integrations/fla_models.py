@@ -204,7 +204,7 @@ def _inputs(state: State, given: Mapping[str, Any], packed: bool) -> list[torch.
     for spec in state.inputs:
         tensor = given[{"a": "g", "b": "beta"}.get(spec.name, spec.name)]
         if spec.constant:
-            found.append(tensor.reshape(spec.sizes(1, shape)))
+            found.append(tensor.reshape(spec.sizes((1,), shape)))
         else:
             found.append(heads_of(tensor[0][:, None] if packed else tensor, spec, state))
     return found

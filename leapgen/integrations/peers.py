@@ -16,7 +16,7 @@ import torch
 
 from leapgen.diagnostics import LeapgenError, listing
 from leapgen.integrations.fla import FusedRecurrent
-from leapgen.integrations.vllm import PackedDecode
+from leapgen.integrations.vllm_peer import PackedDecode
 from leapgen.runtime.host import Shape
 
 

@@ -38,7 +38,8 @@ class Pool:
     def __init__(self, plan: Plan, shape: Shape, slots: int) -> None:
         self.plan, self.shape, self.slots = plan, shape, slots
         self.status = np.zeros(4, np.int32)
-        self._arrays = {b.name: self._empty(b) for b in plan.buffers}
+        self.buffers = plan.slot_buffers(shape)
+        self._arrays = {b.name: self._empty(b) for b in self.buffers}
 
     def _empty(self, b: Buffer) -> npt.NDArray[Any]:
         whole = b.name in CODES and self._packed(b.name) is None
@@ -149,12 +150,18 @@ class Pool:
         return Stored(boundary, factors[0], factors[1], scales)
 
     def copy(self, source: Ints, target: Ints) -> None:
-        """Duplicate slots."""
+        """Duplicate slots; the drafts that are pending in a source are not copied."""
         for array in self._arrays.values():
             array[target] = array[source]
+        self.drop_drafts(target)
+
+    def drop_drafts(self, slots: Ints) -> None:
+        """Nothing is pending any more, where the pool has drafts."""
+        if "pending" in self:
+            self._arrays["pending"][slots] = 0
 
     def reset(self, slots: Ints) -> None:
         """Zero everything but the records, which the cursor hides."""
-        for b in self.plan.buffers:
+        for b in self.buffers:
             if b.role != "record":
                 self._arrays[b.name][slots] = 0

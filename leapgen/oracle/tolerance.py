@@ -11,8 +11,10 @@ boundary     one flush leaves each element of the residual within half a step of
              smoothing that is eta times the peak of its column. With it, the step of (i, j) is
              c_i max_l(|R_lj| / c_l), at most sqrt(V) times the residual's peak, and below STRETCH
              times the state's peak on anything but built examples, since compensators take the
-             peaks out first. f flushes add up like a random walk: min(f, 2.4 sqrt(f)), that is four
-             standard deviations of a sum of f uniform errors.
+             peaks out first. Rotated back, errors of a channel are sums of independent ones, and a
+             rotated channel's peak is not the state's: CREST for both. f flushes add up like a
+             random walk: min(f, 2.4 sqrt(f)), that is four standard deviations of a sum of f
+             uniform errors.
 reads        an output or a correction is a sum over K channels whose errors are independent: its
              error over its peak is the boundary's error over the state's RMS, hence CREST times it.
 output       omega, once.
@@ -33,6 +35,8 @@ import numpy.typing as npt
 
 from leapgen.formats import elements
 from leapgen.formats.base import F32, Codes, Format
+from leapgen.formats.composed import Composed
+from leapgen.oracle import rounding
 from leapgen.spec.expression import READ, REDUCTIONS, Call, names, walk
 from leapgen.spec.model import Spec
 
@@ -71,6 +75,8 @@ def bounds(
     arithmetic = 4 * (K + R + substeps * window) * elements.ROUNDING["fp32"]
     rounding = 4 * elements.ROUNDING[records]
     stretch = STRETCH if format.key_scale else 1.0
+    if isinstance(format, Composed) and format.transform.name == "rotation":
+        stretch = CREST
     boundary = format.noise() * stretch * min(float(flushes), 2.4 * flushes**0.5)
     state = boundary + (rounding if walked else 0.0)
     derived = {
@@ -97,6 +103,8 @@ def half_steps(format: Format, codes: Codes) -> F32:
     A kernel's own slot after a flush must stand for its own state before it within this, plus
     arithmetic.
     """
+    if isinstance(format, Composed):
+        return rounding.half_steps(format, codes)
     if codes.value_scale is None:
         return (format.noise() * np.abs(format.decode(codes))).astype(np.float32)
     half = np.float32(0.5) * codes.value_scale[..., None, :]

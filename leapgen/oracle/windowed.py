@@ -89,6 +89,18 @@ class WindowModel:
         active = self.pool.active(slots, first_slot, self.shape.P - 1)
         rows = np.where(active.any(axis=1), slots, 0)
         count = np.where(active, self.pool["cursor"][rows], 0)
+        out, us = self.advance(rows, count, active, inputs)
+        row, head = np.nonzero(active)
+        self.pool["cursor"][rows[row], head] += 1
+        self.pool.drop_drafts(rows[active.any(axis=1)])
+        self._flush(rows, active)
+        return out, us
+
+    def advance(
+        self, rows: Ints, count: Ints, active: Mask, inputs: Mapping[str, Array]
+    ) -> tuple[F32, F32]:
+        """One token behind `count` [rows, HV] others, whose records are written there; the cursor
+        stays. Returns the output and the unrounded corrections; zeros where not active."""
         scope = definitions(self.spec, inputs, self.shape.HV, np.float32)
         token = token_of(self.spec, scope)
         boundary, past = self._boundary(rows), self._past(rows)
@@ -113,7 +125,6 @@ class WindowModel:
             out = buffered(token.query, G, own)
         out = token.output(out).astype(np.float32)
         self._append(rows, count, active, own, levels)
-        self._flush(rows, active)
         us = np.stack([np.broadcast_to(r.u, out.shape) for r in own], axis=-2)
         live = active[..., None]
         return np.where(live, out, np.float32(0)), np.where(live[..., None], us, np.float32(0))
@@ -136,8 +147,6 @@ class WindowModel:
         if "token_decay" in self.pool:
             first, (level,) = active & (count == 0), levels
             self.pool.put_whole("token_decay", rows, first, level)
-        row, head = np.nonzero(active)
-        self.pool["cursor"][rows[row], head] += 1
 
     # ---- reading the pool
 
@@ -153,14 +162,14 @@ class WindowModel:
         return uniforms(self.pool["stores"][rows], heads, self.shape.K, self.shape.V)
 
     def _past(self, rows: Ints) -> _Record:
-        """All records that the window has room for, committed or not: [rows, HV, n*P, ...]."""
+        """All records that a slot has room for, committed or not: [rows, HV, n*(P+D), ...]."""
         key = elements.decode(self.plan.records, self.pool.heads("record_key", rows))
         u = elements.decode(self.plan.records, self.pool["record_u"][rows])
         stored = self._decays(rows)
         if stored is None:
             return _Record(key, u, np.zeros((1, 1, 1, 1), np.float32))
         levels = max(self._level) + 1
-        entry = np.add.outer(np.arange(self.shape.P) * levels, self._level).ravel()
+        entry = np.add.outer(np.arange(self.shape.capacity) * levels, self._level).ravel()
         return _Record(key, u, stored[:, :, entry])
 
     def _decays(self, rows: Ints) -> F32 | None:
@@ -172,7 +181,7 @@ class WindowModel:
         if "token_decay" in self.pool:
             first = self.pool["token_decay"][rows]
             first = first[..., None, None] if first.ndim == 2 else first[..., None, :]
-            tokens = np.arange(1, self.shape.P + 1, dtype=np.float32)
+            tokens = np.arange(1, self.shape.capacity + 1, dtype=np.float32)
             out: F32 = tokens[:, None] * first
             return out
         key = elements.decode(self.plan.records, self.pool.heads("record_key", rows))
@@ -190,7 +199,7 @@ class WindowModel:
 
     def state(self, rows: Ints) -> F32:
         """The FP32 state at the cursor [rows, HV, K, V]; the pool stays as it is."""
-        count = np.clip(self.pool["cursor"][rows], 0, self.shape.P)
+        count = np.clip(self.pool["cursor"][rows], 0, self.shape.capacity)
         past, G = self._past(rows), self._decay_at(rows, count)
         committed = np.arange(past.key.shape[-2]) < count[..., None] * len(self._level)
         live = committed[..., None]
@@ -246,6 +255,7 @@ class WindowModel:
         draws = self._draws(slots[chosen])
         stored = self.plan.format.store(np.asarray(state, np.float32)[chosen], cold, draws)
         self.pool.store((slots[chosen],), stored)
+        self.pool.drop_drafts(slots[chosen])
         if position is not None and "phase" in self.pool:
             self.pool["phase"][slots[chosen]] = (np.asarray(position)[chosen] % self.shape.P)[
                 :, None

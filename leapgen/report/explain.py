@@ -5,7 +5,7 @@ Every number is computed from the plan at one shape: a published model's, or one
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from leapgen import paths, pipeline
@@ -108,6 +108,9 @@ class Explanation:
     record_values: int
     record_bytes: float
     bytes_per_slot: int
+    bytes_by_role: dict[str, int]
+    checkpoint_bytes: int
+    draft_bytes: int
     state_bytes_per_element: float
     items: tuple[Item, ...]
     bytes_per_token: float
@@ -150,6 +153,9 @@ def explain(
         record_values=size.count(shape.K, shape.V),
         record_bytes=record_bytes(chain.plan.buffers, shape),
         bytes_per_slot=chain.plan.bytes_per_slot(shape),
+        bytes_by_role=_by_role(chain.plan, shape),
+        checkpoint_bytes=chain.plan.checkpoint_bytes(shape),
+        draft_bytes=_draft_bytes(chain.plan, shape),
         state_bytes_per_element=chain.plan.state_bytes_per_element(shape),
         items=_items(chain.plan, shape),
         fused=(fused := chain.plan.by_words(shape)),
@@ -194,6 +200,21 @@ def _buffers(plan: Plan, shape: Shape) -> tuple[BufferBytes, ...]:
         )
         for b in plan.buffers
     )
+
+
+def _by_role(plan: Plan, shape: Shape) -> dict[str, int]:
+    """Bytes of a slot's tensors by what they are for, paddings included."""
+    found: dict[str, int] = {}
+    for b in plan.buffers:
+        found[b.role] = found.get(b.role, 0) + b.slot_bytes(shape)
+    return found
+
+
+def _draft_bytes(plan: Plan, shape: Shape) -> int:
+    """Bytes that a reserve of eight drafts adds to a slot; 0 where there can be none."""
+    if not plan.draft_kernels:
+        return 0
+    return plan.bytes_per_slot(replace(shape, D=8)) - plan.bytes_per_slot(shape)
 
 
 def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:

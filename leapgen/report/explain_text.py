@@ -96,8 +96,19 @@ def _state(e: Explanation) -> str:
             f"State (payload, scales, compensators): **{e.state_bytes_per_element:.4f} bytes per "
             f"element** (FP32: 4). A slot{' with records and cursor' if e.windowed else ''} takes "
             f"{integer(e.bytes_per_slot)} bytes; an FP32 state alone {integer(full)}.",
+            *_kinds(e),
         )
     )
+
+
+def _kinds(e: Explanation) -> tuple[str, ...]:
+    """Bytes by what they are for, and of what is made of a slot."""
+    roles = ", ".join(f"{role} {integer(size)}" for role, size in e.bytes_by_role.items())
+    lines = [
+        f"By kind: {roles}. A checkpoint of a closed window takes {integer(e.checkpoint_bytes)}"
+    ]
+    lines += [f"; a reserve of 8 drafts adds {integer(e.draft_bytes)} to a slot"] * e.windowed
+    return (f"{''.join(lines)}.",)
 
 
 def _record(e: Explanation) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Row:
     per_element  those over SIZE * SIZE
     below_fp32   how many times less than an FP32 state
     slot_bytes   all that one head takes of a slot
-    archs        that have kernels; none: the format exists in the reference model only so far
+    archs        that have kernels; none: the format exists in the reference model only
     """
 
     name: str
@@ -62,7 +62,7 @@ def rows() -> list[Row]:
                 per_element=size / SIZE**2,
                 below_fp32=SIZE**2 * 4 / size,
                 slot_bytes=plan.bytes_per_slot(plan.shape(SIZE, SIZE, 1, 1)),
-                archs=tuple(ARCHES) if format.has_kernels else (),
+                archs=tuple(n for n, a in ARCHES.items() if format.kernels_on(a.gpu)),
                 made_of=composed(format.name, format.doc, choices_of(format.name)).describe(),
             )
         )

@@ -64,7 +64,7 @@ def _format_rows() -> list[Row]:
             "cadence": f.cadence,
             "compensators": f.compensators,
             "smoothing": f.key_scale or "none",
-            "archs": list(ARCHES) if f.has_kernels else [],
+            "archs": [n for n, a in ARCHES.items() if f.kernels_on(a.gpu)],
             "doc": f.doc,
         }
         for f in NAMED.values()

@@ -21,6 +21,7 @@ import torch
 
 from leapgen.formats.base import Codes
 from leapgen.oracle import in_place, tolerance
+from leapgen.oracle.pool import Pool
 from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import Heads, stream
 from leapgen.report.ledger import Ledger
@@ -182,17 +183,20 @@ class Trial:
         found = self.states(slots)
         peak = np.abs(truth).max(axis=(-2, -1), keepdims=True)
         noise = self.bounds("fp32")["state"] * peak
-        codes = Codes(
-            after["payload"][slots],
-            after["key_scale"][slots] if "key_scale" in after else None,
-            after["value_scale"][slots] if "value_scale" in after else None,
-        )
+        codes = self.codes(slots, after)
         half = tolerance.half_steps(self.plan.format, codes)
         allowed = noise + np.where(rounded[..., None, None], half, 0)
         error = np.abs(found - truth)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(error == 0, 0, error / allowed)
         self.ledger.compare(f"{name}: error over half a code and FP32 noise", share, 1.0)
+
+    def codes(self, slots: Ints, data: Mapping[str, Array]) -> Codes:
+        """What an export stores of some slots."""
+        pool = Pool(self.plan, self.shape, self.slots)
+        for name, values in data.items():
+            pool[name][...] = values
+        return pool.stored(slots).codes
 
     def check_exact(self, slots: Ints) -> None:
         """States against float64."""

@@ -11,6 +11,7 @@ from typing import Any
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
+from leapgen.formats.table import NAMED
 from leapgen.oracle import tolerance
 from leapgen.oracle.drift import drift, standard_methods
 from leapgen.oracle.emulator import BuildFailed, LaunchFailed
@@ -24,6 +25,7 @@ from leapgen.report.subjects import Subject, one_thread, subject
 from leapgen.report.text import table
 from leapgen.report.trial import Trial
 from leapgen.runtime.host import ArgumentError, CompileError
+from leapgen.schedule.arch import arch_named
 from leapgen.schedule.buffers import Shape
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import PublishedModel
@@ -102,6 +104,13 @@ class Request:
     tokens: int = DRIFT_TOKENS
     rounds: int | None = None
     seed: int = 0
+
+
+def formats(word: str | None, arch: str) -> tuple[str | None, ...]:
+    """The formats that an option names; `all`: those that have kernels for the arch."""
+    if word != "all":
+        return (word,)
+    return tuple(n for n, f in NAMED.items() if f.kernels_on(arch_named(arch).gpu))
 
 
 def verify(request: Request, step: Step) -> Result:

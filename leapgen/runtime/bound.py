@@ -122,8 +122,8 @@ class BoundStep:
 
         ports = [_Port("slots", ("row",), "", checked("slots", (rows,), torch.int32))]
         for spec in self.module.inputs:
-            check = checked(spec.name, spec.sizes(rows, pool.shape), DTYPES[spec.dtype])
-            ports.append(_Port(spec.name, spec.strides, "_in", check))
+            check = checked(spec.name, spec.sizes((rows,), pool.shape), DTYPES[spec.dtype])
+            ports.append(_Port(spec.name, spec.strides(("row",)), "_in", check))
         out = checked("out", (rows, pool.shape.HV, pool.shape.V), DTYPES[self.module.output])
         words = ("row", "head", "axis")
         ports.append(_Port("out", words, "", lambda t: host._check_writable("out", out(t))))

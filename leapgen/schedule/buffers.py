@@ -18,7 +18,7 @@ STORED = ("payload", "scale", "compensator", "residual")
 @dataclass(frozen=True)
 class Shape:
     """Shape-time numbers: K, V channels; H key heads; HV value heads; P tokens a window;
-    R compensators; D drafts."""
+    R compensators; D drafts that a slot has room for beyond its window."""
 
     K: int
     V: int
@@ -33,13 +33,18 @@ class Shape:
         """Value heads that share a key head; value head hv uses key head hv // group."""
         return self.HV // self.H
 
+    @property
+    def capacity(self) -> int:
+        """Tokens whose records a slot has room for."""
+        return self.P + self.D
+
     def size(self, word: str) -> int:
         """The number that a dimension word stands for: names and integers joined by `*`, and
-        perhaps divided by an integer, rounded up (`K/32`: blocks of 32, the last may be short)."""
+        perhaps divided by an integer, rounded up (`K/32`: blocks of 32, the last may be short).
+        P is the capacity here, as in the tiles of records."""
         product, _, divisor = word.partition("/")
-        whole = prod(
-            int(part) if part.isdigit() else int(getattr(self, part)) for part in product.split("*")
-        )
+        values = {**vars(self), "P": self.capacity}
+        whole = prod(int(part) if part.isdigit() else values[part] for part in product.split("*"))
         return -(-whole // int(divisor or 1))
 
 
@@ -89,6 +94,12 @@ class Buffer:
     def slot_bytes(self, shape: Shape) -> int:
         """Bytes from one slot to the next."""
         return _aligned(shape.size(self.heads) * self.head_stride(shape))
+
+
+PENDING = Buffer(
+    "pending", "HV", (), "int32", "cursor", "with drafts: those that wait for a commit"
+)
+"""In the pools that were allocated with drafts, and an argument of the kernels for drafts alone."""
 
 
 def _aligned(size: int) -> int:

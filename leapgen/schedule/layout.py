@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from leapgen.formats.base import Format
+from leapgen.formats.composed import Composed
 from leapgen.schedule.arch import Arch
 
 IndexMap = Callable[..., Any]
@@ -85,21 +86,52 @@ FRAGMENT = Layout(
     ),
 )
 
+# As FRAGMENT, but each step of a product takes the 32 keys of one block, so that its sums can be
+# multiplied with the block's scales.
+BLOCKS = Layout(
+    name="fragment",
+    doc="[w][mt][kt][lane][r][i] as above; step kt has the keys of block kt",
+    offset=(
+        "M = 2 - V % 32 // 16",
+        "t, kt, hi, i = k % 32 // 8, k // 32, k % 8 // 4, k % 4",
+        *FRAGMENT.offset[2:],
+    ),
+    key=("return 32 * (i // 512 % (K // 32)) + 8 * (i // 16 % 4) + 4 * (i // 8 % 2) + i % 4",),
+    value=FRAGMENT.value,
+)
+
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (PLAIN, FRAGMENT)}
+BLOCK = 32
+"""Keys of a step of an integer product."""
 FRAGMENT_CONDITION = "K % 32 == 0 and V % 16 == 0"
 
 
 def can_fragment(arch: Arch, format: Format) -> bool:
     """Whether some shapes of this pair use matrix-fragment order. What is rewritten at every token
     is in plain order: whole value channels lie in neighbouring lanes, for their scales."""
-    plain = not format.has_kernels or not format.windowed
+    plain = not format.windowed or not _whole_steps(format)
     return arch.int8_mma and format.payload == "int8" and not plain
+
+
+def _whole_steps(format: Format) -> bool:
+    """Whether a product over keys can take the payload: one scale a value channel, or blocks of a
+    product's step."""
+    if not isinstance(format, Composed):
+        return True
+    c, scale = format.choices, format.scale
+    blocks = scale.per == "value" and scale.block == BLOCK and scale.kind == "e4m3"
+    whole = c.transform in ("none", "rms_power") and c.rounding == "nearest"
+    return blocks and whole and c.factors in ("none", "int8")
+
+
+def _fragment(format: Format) -> Layout:
+    return BLOCKS if isinstance(format, Composed) else FRAGMENT
 
 
 def payload_order(arch: Arch, format: Format, K: int, V: int) -> Layout:
     """The order of a payload tile of K x V elements."""
     if can_fragment(arch, format) and K % 32 == 0 and V % 16 == 0:
-        return FRAGMENT
+        return _fragment(format)
     return PLAIN
 
 
@@ -115,6 +147,10 @@ def layout_source(arch: Arch, format: Format) -> str:
         ("value", "i, K, V"),
     ):
         plain = getattr(PLAIN, name)[-1]
-        body = ('if payload_order(K, V) == "plain":', f"    {plain}", *getattr(FRAGMENT, name))
+        body = (
+            'if payload_order(K, V) == "plain":',
+            f"    {plain}",
+            *getattr(_fragment(format), name),
+        )
         maps.append(_function(f"payload_{name}", arguments, body))
     return "\n\n\n".join((order, *maps))

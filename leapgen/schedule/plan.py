@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from leapgen.algebra.window import DecaySource, Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
+from leapgen.formats.composed import Composed
 from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
-from leapgen.schedule.buffers import STORED, Buffer, Shape, slot_buffers
+from leapgen.schedule.buffers import PENDING, STORED, Buffer, Shape, slot_buffers
 from leapgen.schedule.layout import Layout, can_fragment, payload_order
 from leapgen.spec.model import State
 from leapgen.tensors import DTYPES
@@ -19,6 +20,7 @@ __all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
 
 RECORD_TYPES = ("fp16", "bf16", "fp32")
 KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
+DRAFT_KERNELS = ("verify", "commit")
 
 
 class PlanError(LeapgenError):
@@ -54,6 +56,15 @@ class Plan:
         return KERNELS if self.windowed else tuple(k for k in KERNELS if k != "flush")
 
     @property
+    def draft_kernels(self) -> tuple[str, ...]:
+        """Names of the kernels for drafts: without records there is nothing to take back."""
+        return DRAFT_KERNELS if self.format.takes_drafts else ()
+
+    def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
+        """The tensors of a pool of this shape: with drafts, also how many of them are pending."""
+        return (*self.buffers, PENDING) if shape.D else self.buffers
+
+    @property
     def records_per_token(self) -> int:
         """Records that one token appends."""
         return self.window.records_per_token if self.windowed else 0
@@ -70,11 +81,12 @@ class Plan:
         HV: int,
         P: int | None = None,
         R: int | None = None,
+        D: int = 0,
     ) -> Shape:
-        """A checked shape; P and R default to the plan's. Errors: PlanError."""
+        """A checked shape; P and R default to the plan's, D are drafts. Errors: PlanError."""
         P = self.default_window if P is None else P
         R = self.format.compensators if R is None else R
-        shape = Shape(K, V, H, HV, P, R)
+        shape = Shape(K, V, H, HV, P, R, D)
         self.check_shape(shape)
         return shape
 
@@ -89,6 +101,9 @@ class Plan:
             raise PlanError(f"a window has at least 1 token, found P={shape.P}")
         if shape.P > 1 and not self.windowed:
             raise PlanError(f"format {self.format.name} has no window, found P={shape.P}")
+        if shape.D < 0 or (shape.D and not self.draft_kernels):
+            least = "at least 0" if self.draft_kernels else f"none with format {self.format.name}"
+            raise PlanError(f"drafts must be {least}, found D={shape.D}")
         if not 0 <= shape.R <= min(shape.K, shape.V):
             raise PlanError(f"R must lie in 0..{min(shape.K, shape.V)}, found {shape.R}")
         if "outlier_key" in (b.name for b in self.buffers) and shape.K > 256:
@@ -106,7 +121,8 @@ class Plan:
         products: what they are multiplied with is FP16."""
         factors = self.format.factors in (None, "fp16")
         halves = self.records == "fp16" and factors
-        return can_fragment(self.arch, self.format) and halves and self.ordinary
+        whole = not isinstance(self.format, Composed)
+        return can_fragment(self.arch, self.format) and halves and self.ordinary and whole
 
     @property
     def ordinary(self) -> bool:
@@ -129,7 +145,13 @@ class Plan:
 
     def bytes_per_slot(self, shape: Shape) -> int:
         """Everything that one slot holds, paddings included."""
-        return sum(b.slot_bytes(shape) for b in self.buffers)
+        return sum(b.slot_bytes(shape) for b in self.slot_buffers(shape))
+
+    def checkpoint_bytes(self, shape: Shape) -> int:
+        """What a checkpoint keeps of one slot whose window is closed: the stored state, and where
+        in a window it stands; no paddings."""
+        kept = (b for b in self.buffers if b.role in STORED or b.name == "phase")
+        return sum(b.tile_bytes(shape) * shape.size(b.heads) for b in kept)
 
     def state_bytes_per_element(self, shape: Shape) -> float:
         """Bytes of payload, scales and compensators over K*V (the paper's 1.1875); no paddings."""

@@ -56,4 +56,4 @@ def record_bytes(buffers: tuple[Buffer, ...], shape: Shape) -> float:
     """Bytes that a token adds to a slot, per value head, shared keys once a group."""
     records = (b for b in buffers if b.role == "record")
     heads = sum(b.tile_bytes(shape) * shape.size(b.heads) for b in records)
-    return heads / (shape.P * shape.HV)
+    return heads / (shape.capacity * shape.HV)

@@ -208,6 +208,8 @@ MODEL = Fields(
         "H": Key(_HEADS, "key heads", required=True),
         "HV": Key(_HEADS, "value heads, a multiple of H", required=True),
         "layers": Key(Integer(1, 1000), "linear-attention layers; absent: not published"),
+        "kv": Key(Integer(0, 1 << 24), "numbers that full attention caches a token, in all layers"),
+        "conv": Key(Integer(0, 1 << 24), "numbers that a linear layer's convolutions keep"),
         "K": Key(_DIMENSION, "key channels; those of `dims` when absent"),
         "V": Key(_DIMENSION, "value channels; those of `dims` when absent"),
         "source": Key(Text(), "where the figures come from"),

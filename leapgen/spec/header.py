@@ -151,6 +151,8 @@ def _model(
         H=H,
         HV=HV,
         layers=_whole(table, "layers"),
+        kv=_whole(table, "kv"),
+        conv=_whole(table, "conv"),
         K=_whole(table, "K") or dims[0],
         V=_whole(table, "V") or dims[1],
         picks=picks,

@@ -106,12 +106,18 @@ class State:
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """Head counts of a published model, and which alternative of each choice it uses."""
+    """Head counts of a published model, and which alternative of each choice it uses.
+
+    kv     numbers that its full attention caches a token, in all layers; None: not known
+    conv   numbers that the convolutions of a linear layer keep of the past; None: not known
+    """
 
     name: str
     H: int
     HV: int
     layers: int | None  # linear-attention layers; None: not published
+    kv: int | None
+    conv: int | None
     K: int
     V: int
     picks: Mapping[str, str]

@@ -40,7 +40,9 @@ RESERVED = frozenset(
 )
 """Words with a meaning of their own in specs or in generated modules."""
 
-RESERVED_CHOICES = RESERVED | {"arch", "format", "layers", "pin_config", "records", "smoothing"}
+RESERVED_CHOICES = RESERVED | {
+    *("arch", "format", "layers", "kv", "conv", "pin_config", "records", "smoothing")
+}
 """What a choice may not be called: choices are keywords of `leapgen.load` and keys of models."""
 
 _SUFFIXES = ("_raw", "_row", "_slot", "_head", "_axis", "_at", "_v")  # strides, renamed inputs

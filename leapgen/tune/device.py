@@ -64,7 +64,7 @@ class DeviceBench(Compiled):
     def ready(self, shape: Shape, configs: Configs, thorough: bool) -> None:
         """See Bench."""
         if thorough:
-            self._compile(_few(shape), configs, tuple(self.module.kernels))
+            self._compile(_few(shape), configs, self.module.plain_kernels)
         else:
             kernels = tuple(k for k in CHECKED if k in self.module.kernels)
             self._compile(shape, configs, kernels)

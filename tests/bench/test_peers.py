@@ -15,7 +15,7 @@ from leapgen.bench.timing import WallTimer
 from leapgen.diagnostics import LeapgenError
 from leapgen.integrations.fla import FusedRecurrent
 from leapgen.integrations.peers import PEERS, failures, peer_named
-from leapgen.integrations.vllm import MODULES, PackedDecode
+from leapgen.integrations.vllm_peer import MODULES, PackedDecode
 
 
 def delta_rule(q: Any, k: Any, v: Any, a: Any, b: Any, A_log: Any, dt_bias: Any, S: Any) -> Any:

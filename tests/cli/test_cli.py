@@ -81,7 +81,8 @@ def test_the_table_of_formats_counts_bytes_as_plans_do() -> None:
     assert "19,456" in lines["leapquant-int8"]
     assert "1.1875" in lines["leapquant-int8"]
     assert "cpu|" in lines["leapquant-int8"]
-    assert "reference only" in lines["leap8"]
+    assert "cpu|" in lines["leap8"]
+    assert "reference only" in lines["kvquant-8"]
     rows = json.loads(leapgen("list", "--formats", "--json").stdout)
     assert [row["name"] for row in rows] == list(NAMED)
     for row in rows:
@@ -93,25 +94,27 @@ def test_the_table_of_formats_counts_bytes_as_plans_do() -> None:
 
 
 @pytest.mark.parametrize("command", ["build", "verify", "explain"])
-@pytest.mark.parametrize("format", ["leap8", "mxfp4", "kvquant-8"])
+@pytest.mark.parametrize("format", ["int8-step-ef", "kvquant-8"])
 def test_a_format_without_kernels_is_refused_by_name(command: str, format: str) -> None:
     result = leapgen(command, "gdn", "--arch", "cpu", "--format", format)
     assert result.exit_code == Exit.DIAGNOSTICS
-    assert f"format {format} exists in the reference model only so far" in result.stderr
-    assert "formats with kernels: leapquant-int8, bf16-window" in result.stderr
+    assert f"format {format} has no kernels for cpu" in result.stderr
+    assert "formats that have: leapquant-int8, bf16-window" in result.stderr
 
 
 def test_so_is_a_composition_of_a_spec(tmp_path: Path) -> None:
-    path = spec_with(tmp_path, "gdn", "window: 16}", "window: 16, payload: int6}")
-    result = leapgen("build", path, "--arch", "cpu", "--out", str(tmp_path))
+    path = spec_with(
+        tmp_path, "gdn", "window: 16}", "window: 16, scale: values32-fp32, smoothing: none}"
+    )
+    result = leapgen("build", path, "--arch", "sm90", "--out", str(tmp_path))
     assert result.exit_code == Exit.DIAGNOSTICS
-    assert "leapquant-int8[payload=int6] exists in the reference model only" in result.stderr
+    assert "has no kernels for sm90" in result.stderr
     assert leapgen("explain", path, "--stage", "plan").exit_code == 0
 
 
 def test_loading_one_is_refused_too(tmp_path: Path) -> None:
-    with pytest.raises(LeapgenError, match="format leap5 exists in the reference model only"):
-        load("gdn", arch="cpu", format="leap5", cache=tmp_path)
+    with pytest.raises(LeapgenError, match="format kvquant-4 has no kernels for cpu"):
+        load("gdn", arch="cpu", format="kvquant-4", cache=tmp_path)
 
 
 def test_a_table_takes_no_topic() -> None:

@@ -120,6 +120,7 @@ class Lab:
     slots: int = SLOTS
     seed: int = 0
     heads: tuple[int, int] = (H, HV)
+    drafts: int = 0
     state: np.ndarray[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +132,8 @@ class Lab:
         sizes = {"H": self.H, "HV": self.HV, "K": self.K, "V": self.V, "window": self.window}
         if self.compensators is not None:
             sizes["compensators"] = self.compensators
+        if self.drafts:
+            sizes["drafts"] = self.drafts
         self.sizes = sizes
         self.pool: Pool = self.module.pool(slices(self.module, self.slots, **sizes), **sizes)
         self.state = np.zeros((self.slots, self.HV, self.K, self.V))
@@ -245,12 +248,13 @@ class Lab:
             bounds(
                 format_named(self.spec.state.format),
                 self.spec.state.records,
-                self.window,
+                self.window + self.drafts,  # records that a commit may leave to one flush
                 self.spec.output.dtype,
                 K=self.K,
                 compensators=self.pool.shape.R,
                 substeps=len(self.spec.substeps),
                 flushes=int(self.roundings[slot]),
+                walked=self.drafts > 0,  # their tests go on from reset slots for many tokens
             )
             for slot in slots
         ]

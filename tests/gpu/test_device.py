@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from draft_lab import draft_inputs
 from lab import MATRIX, PLAIN, WINDOW, Lab, ints, numpy
 from test_emulated import (  # collected here again, with the fixtures of this folder
     test_a_copy_in_rounds,
@@ -18,6 +19,10 @@ from test_emulated import (  # collected here again, with the fixtures of this f
     test_three_value_heads_a_key_head,
     test_which_path_is_taken,
 )
+from test_emulated_drafts import (
+    test_later_drafts_change_nothing,
+    test_random_rounds,
+)
 from test_nan import test_on_a_gpu
 
 from leapgen.oracle.tolerance import distance
@@ -25,10 +30,12 @@ from leapgen.oracle.tolerance import distance
 __all__ = [
     "test_a_copy_in_rounds",
     "test_extreme_states",
+    "test_later_drafts_change_nothing",
     "test_on_a_gpu",
     "test_other_formats",
     "test_pools_of_two_archs_exchange_slots",
     "test_random_calls",
+    "test_random_rounds",
     "test_rows_that_are_not_active",
     "test_states_of_any_stride",
     "test_three_value_heads_a_key_head",
@@ -82,3 +89,33 @@ def test_another_stream(make_lab: Callable[..., Lab], arch: str) -> None:
     check = make_lab("gdn", MATRIX, arch=arch)
     check.load([1], numpy(torch.zeros(1, 4, *MATRIX)) + 1)
     assert torch.equal(out, check.step([1], given))
+
+
+@each_path
+def test_graphs_of_drafts(make_lab: Callable[..., Lab], arch: str, dims: tuple[int, int]) -> None:
+    """A captured verify that commits the round before: lengths, accepted counts, cursors and
+    flushes are the device's, so replays over changing ones equal eager calls."""
+    eager, graphed = (make_lab("gdn", dims, arch=arch, drafts=8) for _ in range(2))
+    states, slots = eager.random_states(3), ints(4, 0, -1, 2)
+    given, lengths, accepted = draft_inputs(eager, 4, 5), ints(5, 5, 5, 5), ints(0, 0, 0, 0)
+
+    def verify(lab: Lab) -> torch.Tensor:
+        return lab.module.verify(
+            lab.pool, slots, *lab.ordered(given), lengths=lengths, accepted=accepted
+        )
+
+    for lab in (eager, graphed):
+        lab.load([0, 2, 4], states, position=WINDOW - 5)
+        verify(lab)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = verify(graphed)
+    for turn in range(2 * WINDOW):
+        for name, tensor in draft_inputs(eager, 4, 5).items():
+            given[name].copy_(tensor)
+        lengths.copy_(torch.randint(0, 6, (4,)))
+        accepted.fill_(turn % 5)
+        graph.replay()
+        assert torch.equal(out, verify(eager))
+        assert torch.equal(eager.pool.cursor, graphed.pool.cursor)
+    assert torch.equal(eager.pool.payload, graphed.pool.payload)

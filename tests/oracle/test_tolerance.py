@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from leapgen.formats.presets import PRESETS
 from leapgen.formats.table import FORMATS
 from leapgen.oracle.tolerance import STRETCH, bounds, distance, half_steps
 
@@ -61,3 +62,20 @@ def test_half_steps_bound_every_element_and_the_stretch_holds(row: object, sprea
     half = half_steps(row, stored.codes)  # type: ignore[arg-type]
     assert (np.abs(row.restore(stored) - S) <= 1.001 * half + 1e-6 * np.abs(S).max()).all()  # type: ignore[attr-defined]
     assert half.max() <= STRETCH * row.noise() * np.abs(S).max()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("name", PRESETS)
+def test_half_steps_bound_every_element_of_a_composition(name: str, spread: float) -> None:
+    row, rng = PRESETS[name], np.random.default_rng(0)
+    S = rng.standard_normal((3, 64, 48)) * np.exp(spread * rng.standard_normal((3, 64, 1)))
+    S[0, 3, 4] *= 50.0  # what shares its scale, or its channel, is rounded by its size
+    S = S.astype(np.float32)
+    draws = rng.random(S.shape, np.float32) if row.stochastic else None
+    stored = row.store(S, row.no_factors(3, row.compensators, 48), draws)
+    error = np.abs(row.restore(stored) - S)
+    if row.choices.outliers:
+        return  # its ranges are the reference model's own affair
+    bound = half_steps(row, stored.codes)
+    assert (error <= bound * (1 + 1e-4) + 2e-6 * np.abs(S).max()).all()
+    assert bound.mean() < 30 * error.mean()  # rotation: a channel's bound is that of all its errors

@@ -7,7 +7,7 @@ import pytest
 
 from leapgen.formats.table import FORMATS
 from leapgen.schedule.arch import ARCHES
-from leapgen.schedule.layout import FRAGMENT, PLAIN, Layout, layout_source, payload_order
+from leapgen.schedule.layout import BLOCKS, FRAGMENT, PLAIN, Layout, layout_source, payload_order
 
 SIZES = range(8, 257, 8)
 
@@ -25,18 +25,20 @@ def test_plain_is_a_bijection(K: int) -> None:
     assert all(is_bijection(PLAIN, K, V) for V in SIZES)
 
 
+@pytest.mark.parametrize("layout", [FRAGMENT, BLOCKS], ids=["columns", "blocks"])
 @pytest.mark.parametrize("K", [K for K in SIZES if K % 32 == 0])
-def test_fragment_is_a_bijection(K: int) -> None:
-    assert all(is_bijection(FRAGMENT, K, V) for V in SIZES if V % 16 == 0)
+def test_fragment_is_a_bijection(K: int, layout: Layout) -> None:
+    assert all(is_bijection(layout, K, V) for V in SIZES if V % 16 == 0)
 
 
+@pytest.mark.parametrize("layout", [FRAGMENT, BLOCKS], ids=["columns", "blocks"])
 @pytest.mark.parametrize(("K", "V"), [(64, 48), (128, 128), (32, 16), (256, 80)])
-def test_sixteen_bytes_of_a_lane_are_one_fragment(K: int, V: int) -> None:
+def test_sixteen_bytes_of_a_lane_are_one_fragment(K: int, V: int, layout: Layout) -> None:
     """Rows of A are values, columns keys: PTX's m16n8k32 places element (row, column) of lane
     4g + t at row g + 8*(register % 2), column 4t + 16*(register // 2) + byte. Which value is row g
     and which key is column 4t is free; that rows share values and columns share keys is not."""
     i = np.arange(K * V).reshape(-1, 8, 4, 4, 4)  # fragment, g, t, register, byte
-    k, v = FRAGMENT.functions["key"](i, K, V), FRAGMENT.functions["value"](i, K, V)
+    k, v = layout.functions["key"](i, K, V), layout.functions["value"](i, K, V)
     row = v[:, :, :, :, :]
     assert (row == row[:, :, :1, :, :1]).all()  # a value depends on g and register only
     assert (row[..., 0, 0] == row[..., 2, 0]).all()
@@ -45,6 +47,12 @@ def test_sixteen_bytes_of_a_lane_are_one_fragment(K: int, V: int) -> None:
     assert (column == column[:, :1]).all()  # a key depends on t, register // 2 and byte only
     assert (column[..., 0, :] == column[..., 1, :]).all()
     assert (column[..., 2, :] == column[..., 3, :]).all()
+
+
+@pytest.mark.parametrize(("K", "V"), [(64, 48), (128, 128), (32, 16), (256, 80)])
+def test_a_fragment_of_blocks_has_the_keys_of_one(K: int, V: int) -> None:
+    k = BLOCKS.functions["key"](np.arange(K * V).reshape(-1, 512), K, V) // 32
+    assert (k == k[:, :1]).all()
 
 
 @pytest.mark.parametrize(("K", "V"), [(64, 32), (128, 128), (96, 192)])

@@ -1,0 +1,237 @@
+"""Kernels of composed formats: every code through a pool, whole lives of slots, and draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from leapgen import pipeline
+from leapgen.formats import choices as rules
+from leapgen.formats.composed import Composed, composed
+from leapgen.formats.table import NAMED, format_spelled
+from leapgen.oracle.in_place import model_of
+from leapgen.report.subjects import Subject, one_thread, subject
+from leapgen.report.verify import operate
+from leapgen.schedule.arch import arch_named
+from leapgen.schedule.plan import make_plan
+
+SIZE = (16, 24, 2, 4)
+CODES = ("int4-step", "int8-window[payload=int5]", "int6-step", "fp8-step", "mxfp4", "nvfp6")
+LIVES = (("kda", "leap5"), ("kda", "nvfp4"), ("gdn", "int8-step-sr"))
+EMULATED = (("gdn", "mxfp4"), ("kda", "quarot-4"))
+
+
+@cache
+def chain_of(spec: str, format: str, arch: str) -> pipeline.Chain:
+    """The chain of a format that need not be a named one."""
+    chain = pipeline.compile(spec, "cpu")
+    state = replace(chain.spec.state, compensators=None, smoothing=None)
+    row = format_spelled(format)
+    plan = make_plan(chain.window, state, arch_named(arch), row)
+    return replace(chain, plan=plan)
+
+
+@cache
+def subject_of(spec: str, format: str, arch: str) -> Subject:
+    return subject(chain_of(spec, format, arch).source, arch)
+
+
+def random_parts(pool: Any, format: Composed, rng: np.random.Generator) -> None:
+    """Every code in the payload, and scales of one size."""
+    for name in pool:
+        array = pool[name]
+        if name.startswith("payload"):
+            raw = rng.integers(0, 256, array.shape)
+            raw.reshape(-1)[: min(256, raw.size)] = np.arange(min(256, raw.size))
+            if format.choices.payload == "e4m3":
+                raw[raw & 127 == 127] = 0  # NaN
+            array[...] = raw.astype(np.uint8).view(array.dtype) if array.itemsize == 1 else raw
+        elif name in ("block_scale", "value_scale", "tensor_scale"):
+            array[...] = rng.integers(100, 120, array.shape)
+
+
+@pytest.mark.parametrize("arch", ["cpu", "sm90"])
+@pytest.mark.parametrize("name", CODES)
+def test_every_code_is_what_the_model_reads(name: str, arch: str) -> None:
+    """Planes of codes over a whole tile, bit for bit: materialize does nothing but decode."""
+    chain, found = chain_of("gdn", name, arch), subject_of("gdn", name, arch)
+    shape = chain.plan.shape(*SIZE)
+    model = model_of(chain.spec, chain.plan, shape, 2)
+    assert isinstance(chain.plan.format, Composed)
+    random_parts(model.pool, chain.plan.format, np.random.default_rng(3))
+    with one_thread():
+        pool = found.module.allocate(2, H=2, HV=4, K=16, V=24)
+        slots = torch.arange(2, dtype=torch.int32)
+        data = found.module.export(pool, slots)
+        for b in chain.plan.buffers:
+            if b.role in ("payload", "scale"):
+                data[b.name] = torch.from_numpy(model.pool[b.name].copy())
+        found.module.import_(pool, slots, data)
+        state = found.module.materialize(pool, slots).numpy()
+    expected = np.swapaxes(model.state(np.arange(2)), -1, -2)
+    assert len(np.unique(expected)) > 12
+    assert (state.view(np.uint32) == np.ascontiguousarray(expected).view(np.uint32)).all()
+
+
+def life(spec: str, name: str, arch: str, rounds: int) -> None:
+    chain = chain_of(spec, name, arch)
+    with one_thread():
+        section = operate(chain, subject_of(spec, name, arch), chain.plan.shape(*SIZE), rounds)
+    assert section.ledger.ok, [c.row for c in section.ledger.checks.values() if not c.ok]
+
+
+@pytest.mark.parametrize(("spec", "name"), LIVES)
+def test_slots_live_on_a_cpu(spec: str, name: str) -> None:
+    life(spec, name, "cpu", 25)
+
+
+def extremes() -> dict[str, np.ndarray]:
+    """States [HV, K, V] at which a quantizer may break: faults of scales and codes."""
+    rng = np.random.default_rng(8)
+    plain = rng.standard_normal((4, 16, 24)).astype(np.float32)
+    found = {"zero": np.zeros_like(plain), "plain": plain}
+    found |= {f"{e}": (plain * np.float32(e)).astype(np.float32) for e in (1e-30, 1e30)}
+    for name, x in (("one hot", 3.0), ("outlier", 1e6), ("nan", np.nan), ("infinity", np.inf)):
+        found[name] = (np.zeros_like(plain) if name == "one hot" else plain).copy()
+        found[name][:, 5, 7] = x
+    found["rank one"] = np.einsum("hk,v->hkv", plain[..., 0], plain[0, 0]).astype(np.float32)
+    found["minus largest"] = np.where(plain > 0, np.abs(plain).max(), -np.abs(plain).max())
+    return found
+
+
+@pytest.mark.parametrize(("spec", "name"), LIVES)
+def test_extreme_states(spec: str, name: str) -> None:
+    """Finite, never far off, and zero stays zero; without compensators, what the model stores."""
+    chain, found = chain_of(spec, name, "cpu"), subject_of(spec, name, "cpu")
+    format, kinds = chain.plan.format, extremes()
+    assert isinstance(format, Composed)
+    given = np.stack(list(kinds.values())).astype(np.float32)
+    rows = len(given)
+    with one_thread():
+        pool = found.module.allocate(rows, H=2, HV=4, K=16, V=24)
+        slots = torch.arange(rows, dtype=torch.int32)
+        found.module.load_state(pool, slots, torch.from_numpy(given), 0, layout="KV")
+        back = found.module.materialize(pool, slots, layout="KV").numpy()
+    kept = np.clip(np.nan_to_num(given, nan=0.0, posinf=1e36, neginf=-1e36), -1e36, 1e36)
+    peak = np.abs(kept).max(axis=(-2, -1), keepdims=True)
+    assert np.isfinite(back).all()
+    assert (back[list(kinds).index("zero")] == 0).all()
+    assert (np.abs(back - kept) <= 1.5 * np.where(peak > 1e-37, peak, 1e-37)).all()
+    if format.compensators == 0 and not format.stochastic:
+        none = format.no_factors(rows, 4, 0, 24)
+        model = format.restore(format.store(given, none))
+        assert (np.abs(back - model) <= 1e-6 * peak).all()
+
+
+def test_draws_are_the_models_and_travel_with_a_copy() -> None:
+    """The next store of a copy draws what its source would, whatever row and slot it has."""
+    chain, found = chain_of("gdn", "int8-step-sr", "cpu"), subject_of("gdn", "int8-step-sr", "cpu")
+    model = model_of(chain.spec, chain.plan, chain.plan.shape(*SIZE), 5)
+    rng = np.random.default_rng(9)
+    states = rng.standard_normal((2, 4, 24, 16)).astype(np.float32)
+    with one_thread():
+        pool = found.module.allocate(5, H=2, HV=4, K=16, V=24)
+        for turn in range(3):  # three stores: each has draws of its own
+            found.module.load_state(
+                pool, torch.tensor([1, 3], dtype=torch.int32), torch.from_numpy(states * (turn + 1))
+            )
+            given = np.swapaxes(states * np.float32(turn + 1), -1, -2)
+            model.load_state(np.array([1, 3]), given)
+        every = torch.arange(5, dtype=torch.int32)
+        data = found.module.export(pool, every)
+        assert (data["stores"].numpy() == model.pool["stores"]).all()
+        same = data["payload"].numpy() == model.pool["payload"]
+        assert same.mean() > 0.999  # a tie of FP32 may fall either way
+        found.module.copy(pool, every[1:2].clone(), every[4:5].clone())
+        pair = torch.tensor([4, 1], dtype=torch.int32)
+        again = torch.from_numpy(states[:1]).expand(2, 4, 24, 16)
+        found.module.load_state(pool, pair, again)
+        ends = found.module.export(pool, pair)["payload"]
+    assert (ends[0] == ends[1]).all()
+
+
+@pytest.mark.parametrize(("spec", "name"), EMULATED)
+def test_slots_live_on_a_gpu(spec: str, name: str) -> None:
+    life(spec, name, "sm90", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["cpu", "sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+@pytest.mark.parametrize("name", [n for n, f in NAMED.items() if isinstance(f, Composed)])
+def test_every_preset_on_every_target(name: str, spec: str, arch: str) -> None:
+    if not NAMED[name].kernels_on(arch_named(arch).gpu):
+        pytest.skip("in the reference model only")
+    life(spec, name, arch, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("spec", ["gdn", "kda"])
+def test_blocks_of_keys_as_integer_products(spec: str, arch: str) -> None:
+    chain = chain_of(spec, "leap8", arch)
+    shape = chain.plan.shape(64, 32, 2, 4)
+    assert chain.plan.layout(shape).name == "fragment"
+    with one_thread():
+        section = operate(chain, subject_of(spec, "leap8", arch), shape, 12)
+    assert section.ledger.ok
+
+
+# ---- compositions that nobody named
+
+
+def pairs() -> list[rules.Choices]:
+    """Valid compositions in which every pair of words of two choices stands that any can have, in
+    the order of a fixed shuffle."""
+    rng, words = np.random.default_rng(11), rules.words()
+    words = {k: w for k, w in words.items() if k != "feedback"}
+    words["scale"] = tuple(w for w in words["scale"] if "16" not in w)
+    names, left, chosen = list(words), set(), []
+    every: list[rules.Choices] = []
+    for _ in range(6000):
+        picks: dict[str, Any] = {n: words[n][rng.integers(len(words[n]))] for n in names}
+        picks["compensators"] = 0 if picks["factors"] == "none" else int(rng.integers(1, 9))
+        c = rules.Choices(**picks)
+        if not rules.refusals(c):
+            every.append(c)
+    both = {
+        c: {((a, vars(c)[a]), (b, vars(c)[b])) for a, b in combinations(names, 2)} for c in every
+    }
+    left = set().union(*both.values())
+    while left:
+        best = max(both, key=lambda c: len(both[c] & left))
+        chosen.append(best)
+        left -= both[best]
+    return chosen
+
+
+PAIRS = pairs()
+FEW = PAIRS[1:2]
+
+
+def compose(c: rules.Choices, arch: str, rounds: int) -> None:
+    row = composed("composition", "", c)
+    base = pipeline.compile("kda", "cpu")
+    state = replace(base.spec.state, compensators=None, smoothing=None)
+    plan = make_plan(base.window, state, arch_named(arch), row)
+    chain = replace(base, plan=plan)
+    with one_thread():
+        ran = operate(chain, subject(chain.source, arch), plan.shape(*SIZE), rounds)
+    assert ran.ledger.ok, [k.row for k in ran.ledger.checks.values() if not k.ok]
+
+
+@pytest.mark.parametrize("c", FEW, ids=str)
+def test_a_few_pairs_of_choices(c: rules.Choices) -> None:
+    compose(c, "cpu", 25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("c", [*PAIRS[:1], *PAIRS[2:]], ids=str)
+def test_all_pairs_of_choices(c: rules.Choices) -> None:
+    compose(c, "cpu", 25)
