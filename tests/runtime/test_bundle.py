@@ -69,7 +69,7 @@ def record(module: Module, **sizes: int) -> dict[str, Any]:
     steps = []
     for _ in range(TOKENS):
         inputs = [
-            torch.randn(i.sizes(2, pool.shape), generator=generator).to(DTYPES[i.dtype])
+            torch.randn(i.sizes((2,), pool.shape), generator=generator).to(DTYPES[i.dtype])
             for i in module.inputs
         ]
         steps.append((inputs, module.step(pool, slots, *inputs)))
