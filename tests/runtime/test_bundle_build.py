@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from leapgen.cli import Exit, app
 from leapgen.files import new_folder
 from leapgen.report import binaries, bundle
-from leapgen.runtime import launches
+from leapgen.runtime import bundled, host, launches
 
 WORDS = ["gdn", "--format", "fp32-window", "--arch", "cpu", "--shape", "H=1,HV=2,K=16,V=24"]
 
@@ -125,3 +127,39 @@ def test_published_models_are_grouped_by_their_choices() -> None:
     assert all({"H", "HV", "K", "V"} == set(size) for size in sizes)
     assert len(sizes) == len({tuple(size.items()) for size in sizes})
     assert picks["gate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A backend and builders that note what a pool may launch."""
+
+    kernels: set[str]
+    device: str = "cpu"
+
+    def compile(self, func: Any, target: Any, pass_configs: Any) -> Any:
+        return print
+
+    def of(self, module: host.Module) -> host.Module:
+        def note(name: str) -> Any:
+            def build(*numbers: int, **config: Any) -> Any:
+                shape = vars(host.Shape(*numbers))
+                self.kernels.add(bundled.key_of(name, shape, config))
+                return bundled.Built((), {})
+
+            return build
+
+        made = {n: dataclasses.replace(k, build=note(n)) for n, k in module.kernels.items()}
+        return dataclasses.replace(module, kernels=made, backend=self)
+
+
+@pytest.mark.parametrize("drafts", [0, 4])
+def test_all_that_a_pool_prepares_is_compiled(drafts: int) -> None:
+    size = {"H": 1, "HV": 2, "K": 16, "V": 24, "drafts": drafts}
+    request = bundle.Request(("gdn",), ("cpu",), Path("unused"), shapes=(size,))
+    (made,) = bundle._modules(request, lambda _: None)
+    jobs = {bundled.key_of(j.kernel, vars(j.shape), j.config) for j in bundle._jobs(made)}
+    asked = Asked(set())
+    module = asked.of(made.module)
+    module.prepare(module.allocate(1, **size))
+    assert asked.kernels == jobs
+    assert len(jobs) == (9 if drafts else 6)
