@@ -143,7 +143,7 @@ def test_calls(tiny: host.Module, case: str) -> None:
         ({"K": 264}, "K: expected at most 256, found 264"),
         ({"window": 0}, "window: expected an integer of at least 1, found 0"),
         ({"compensators": 9}, "compensators: expected at most 8, found 9"),
-        ({"drafts": 1}, "drafts: expected 0, as the module has no verify kernel, found 1"),
+        ({"drafts": 1}, "drafts: expected 0, as format exact has no kernels for them, found 1"),
         ({"slots": 0}, "slots: expected an integer of at least 1, found 0"),
         ({"device": "meta"}, r"device: expected cpu \(the module is for cpu\), found meta"),
     ],
