@@ -60,7 +60,7 @@ class Quantized:
     def hold(self, rows: int, slots: torch.Tensor) -> State:
         """See Arm."""
         pool = self.module.allocate(rows, device=slots.device, **self.sizes)
-        return State(self.module, pool, slots)
+        return State(self.module, pool, slots=slots)
 
     def load(self, held: State, first: int, states: torch.Tensor) -> None:
         """At phases that differ from row to row, so that flushes spread as in service."""
