@@ -1,8 +1,8 @@
 """The part of a module's text that decides what one kernel does.
 
-Measurements belong to kernels at configs. One of a step stays true when another kernel of its module
-changes, or the rule by which a default config is chosen, so it is kept with the config and with the
-digest of what the step's builder reaches, not of the file.
+Measurements belong to kernels at configs. One of a step stays true when another kernel of its
+module changes, or the rule by which a default config is chosen, so it is kept with the config and
+with the digest of what the step's builder reaches, not of the file.
 """
 
 from __future__ import annotations
