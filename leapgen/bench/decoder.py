@@ -91,7 +91,7 @@ class Full:
         """See Arm; idle rows are computed too."""
         size = (rows, self.sizes["HV"], self.sizes["V"], self.sizes["K"])
         tensor = torch.zeros(size, dtype=torch.float32, device=slots.device)
-        return Fp32State(self.call, tensor, self.sizes["H"], self.inputs)
+        return Fp32State(self.call, tensor, self.inputs)
 
     def load(self, held: Fp32State, first: int, states: torch.Tensor) -> None:
         """See Arm."""
