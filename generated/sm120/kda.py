@@ -366,8 +366,8 @@ def config_step(K, V, H, HV, P, R, D=0):
             resident = min(resident, 102400 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
             # Measured on an H200: a seventh block is as fast and would spill with few heads. On sm100 a
             # sixth spills.
-            most = 768 // (1 if K <= V else 1.5) if fused else 896
-            blocks = max(1, min(resident, int(most // V), 24))
+            most = 768 // (1 if K <= V else 1.5) if fused else 896 if V % 32 == 0 else 768
+            blocks = max(1, min(resident, int(most // (32 * -(-V // 32))), 24))
             return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
     resident = 102400 // (_staged_bytes(K, V, P, R) + 1024)
