@@ -83,6 +83,8 @@ def test_archs_that_need_no_run_of_their_own(name: str) -> None:
             "config_step",
             "config_flush",
             "config_materialize",
+            "config_load_state",
+            "config_verify",
             "_config_slices",
             "_slices",
             "limits",
