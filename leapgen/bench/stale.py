@@ -11,7 +11,6 @@ from leapgen import pipeline
 from leapgen.bench.results import Record, Report, read
 from leapgen.diagnostics import LeapgenError
 
-
 OTHERS = ("*-dram", "host-*", "endtoend*")
 """Results of other kinds: memory counters, the host's costs, whole models."""
 
