@@ -359,7 +359,7 @@ def _word_bytes(K, V, P, R):
 
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments: a rule of the shape and of shared memory."""
-    if _can_hold(K, V, P, R, V):
+    if V % 32 == 0 and _can_hold(K, V, P, R, V):  # whole warps
         resident = 233472 // (_held_bytes(K, V, P, R) + 1024)
         if resident:
             fused = 1 if by_words(K, V, P, R) else 0

@@ -60,7 +60,7 @@ class Quantized:
     def hold(self, rows: int, slots: torch.Tensor) -> State:
         """See Arm."""
         pool = self.module.allocate(rows, device=slots.device, **self.sizes)
-        return State(self.module, pool, slots)
+        return State(self.module, pool, slots=slots)
 
     def load(self, held: State, first: int, states: torch.Tensor) -> None:
         """At phases that differ from row to row, so that flushes spread as in service."""
@@ -91,7 +91,7 @@ class Full:
         """See Arm; idle rows are computed too."""
         size = (rows, self.sizes["HV"], self.sizes["V"], self.sizes["K"])
         tensor = torch.zeros(size, dtype=torch.float32, device=slots.device)
-        return Fp32State(self.call, tensor, self.sizes["H"], self.inputs)
+        return Fp32State(self.call, tensor, self.inputs)
 
     def load(self, held: Fp32State, first: int, states: torch.Tensor) -> None:
         """See Arm."""

@@ -143,8 +143,8 @@ class _Run:
                 self._point(arm, rows)
             self.save()
 
-    def _point(self, arm: Arm, rows: int, keep: bool = False) -> Decoder | None:
-        """Measures one batch; None if it does not fit."""
+    def _point(self, arm: Arm, rows: int) -> None:
+        """Measures one batch, or notes that it does not fit."""
         _reset_peak()
         decoder = None
         try:
@@ -156,17 +156,14 @@ class _Run:
             if decoder is not None:
                 decoder.close()
             _reset_peak()
-            return None
+            return
         point = {"arm": arm.name, "rows": rows, "fits": True, "microseconds": spread(found)}
         point["tokens_per_second"] = rows / spread(found)["median"] * 1e6
         point["bytes"] = decoder.bytes()
         point["peak"] = _peak()
         self.report["points"].append(point)
         self.note(f"{self.shape.name}: {arm.name}, {rows} rows: {spread(found)['median']:.0f} us")
-        if keep:
-            return decoder
         decoder.close()
-        return None
 
     # -- the largest batch
 
@@ -186,8 +183,10 @@ class _Run:
         last = points[-1]
         each, base = sum(last["bytes"].values()) / last["rows"], float(self.report["weights"])
         if last["peak"] and len(points) > 1:
-            each = (last["peak"] - points[-2]["peak"]) / (last["rows"] - points[-2]["rows"])
-            base = last["peak"] - each * last["rows"]
+            grown = last["peak"] - points[-2]["peak"]
+            if grown > 0:  # the allocator hands out whole pages
+                each = grown / (last["rows"] - points[-2]["rows"])
+                base = last["peak"] - each * last["rows"]
         return int((self.limit() * MARGIN - base) / each)
 
     def largest(self) -> None:

@@ -1,7 +1,8 @@
 """The part of a module's text that decides what one kernel does.
 
-Measurements belong to kernels. One of a step stays true when another kernel of its module changes,
-so it is kept with the digest of what the step's builder and its config rule reach, not of the file.
+Measurements belong to kernels at configs. One of a step stays true when another kernel of its
+module changes, or the rule by which a default config is chosen, so it is kept with the config and
+with the digest of what the step's builder reaches, not of the file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def kernel_digest(text: str, kernels: Iterable[str] = TUNED) -> str:
     kernels  names as in `MODULE.kernels`; those that the module does not have count as absent
     """
     parts = _parts(text)
-    todo = [f"{kind}_{name}" for name in kernels for kind in ("config", "build")]
+    # How kernels are compiled stands beside their builders.
+    todo = ["PASS_CONFIGS", *(f"build_{name}" for name in kernels)]
     reached: set[str] = set()
     while todo:
         name = todo.pop()
@@ -58,7 +60,8 @@ def _parts(text: str) -> Mapping[str, _Part]:
         # Variables of a function are no names of the module: one may be called `step`.
         if bound and bound[0] in scopes:
             names &= _globals(scopes[bound[0]])
-        span = (node.lineno - 1, node.end_lineno or node.lineno)
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        span = (first - 1, node.end_lineno or node.lineno)
         for name in bound:
             found[name] = _Part(span, frozenset(names))
     return found

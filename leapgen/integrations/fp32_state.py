@@ -27,11 +27,14 @@ class Fp32State(Held):
     """All rows of one layer: row i of a batch is slot i.
 
     tensor  FP32 [rows, HV, V, K], updated in place
+
+    Key heads are taken as the models of this version give them, repeated for the value heads: a
+    copy of every other one would be this arm's alone.
     """
 
-    def __init__(self, call: Call, tensor: torch.Tensor, H: int, inputs: Sequence[Input]) -> None:
+    def __init__(self, call: Call, tensor: torch.Tensor, inputs: Sequence[Input]) -> None:
         self.call, self.tensor, self.inputs = call, tensor, inputs
-        self.H, self.HV = H, tensor.shape[1]
+        self.H = self.HV = tensor.shape[1]
 
     def step(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Held`."""

@@ -39,7 +39,7 @@ class Held(ABC):
 
     @abstractmethod
     def materialize(self) -> torch.Tensor:
-        """FP32 [rows, HV, K, V]."""
+        """FP32 [rows, HV, K, V], or [rows, HV, V, K] where the model has it so."""
 
 
 @dataclass(eq=False)
@@ -47,6 +47,7 @@ class State(Held):
     """The state of one layer for all rows of a batch: what models hand from their cache to their
     kernels and back. They only store it, pass it on and call `.to`.
 
+    layout    "KV" for states [rows, HV, K, V], "VK" for [rows, HV, V, K]
     slots     int32 [rows]; None before the first state arrives
     position  tokens so far; counted by the host, so not by replays of a CUDA graph: there it only
               decides at which phase a later `load` starts
@@ -55,6 +56,7 @@ class State(Held):
 
     module: Module
     pool: Pool
+    layout: str = "KV"
     slots: torch.Tensor | None = None
     position: int = 0
     steps: int = 0
@@ -72,16 +74,16 @@ class State(Held):
         return self.pool.device
 
     def load(self, slots: torch.Tensor, state: torch.Tensor) -> None:
-        """Quantize FP32 states [rows, HV, K, V] at the present position. Errors: ArgumentError."""
+        """Quantize FP32 states of `layout` at the present position. Errors: ArgumentError."""
         if not (isinstance(state, torch.Tensor) and state.shape[0] == slots.shape[0]):
             raise refused("state", f"a tensor of {slots.shape[0]} rows", getattr(state, "shape", 0))
         state = state.to(self.device, torch.float32)
-        self.module.load_state(self.pool, slots, state, self.position, layout="KV")
+        self.module.load_state(self.pool, slots, state, self.position, layout=self.layout)
         self.slots, self.loads = slots, self.loads + 1
 
     def materialize(self) -> torch.Tensor:
-        """FP32 [rows, HV, K, V]; the pool stays as it is."""
-        return self.module.materialize(self.pool, self.taken(), layout="KV")
+        """FP32, in `layout`; the pool stays as it is."""
+        return self.module.materialize(self.pool, self.taken(), layout=self.layout)
 
     def step(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Held`; the module's types are taken by conversion."""

@@ -46,8 +46,8 @@ def enable(
     """Prepare a model, or all models of a config, for caches with a quantized state.
 
     model_or_config  a model or its config; of a model the layers' devices are taken
-    spec      a recurrence in place of the model's own: a spec, or a loaded module, whose inputs are
-              q, k, v, the log decay g and the step size beta
+    spec      a recurrence in place of the model's own: a spec, or a loaded module, with the inputs
+              of the model's own
     format    a state format in place of the spec's
     slots     requests that can be held at once, over all caches
     window    tokens between flushes in place of the spec's
@@ -118,7 +118,9 @@ class StateCache(DynamicCache):  # type: ignore[misc]
 
     def _place(self) -> None:
         for index, pool in self.adapter.pools.items():
-            self.layers[index] = StateLayer(self, State(self.adapter.module, pool))
+            self.layers[index] = StateLayer(
+                self, State(self.adapter.module, pool, self.adapter.family.layout)
+            )
 
     @property
     def states(self) -> dict[int, State]:
@@ -183,7 +185,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor | State, state_idx: int = 0, **_: Any
     ) -> State:
-        """A tensor [rows, HV, K, V] is quantized into the slots; a state is there already."""
+        """A tensor, as the model has it, is quantized into the slots; a state is there already."""
         if recurrent_states is not self.state:
             tensor: Any = recurrent_states
             self.state.load(self.cache.batch.rows(tensor.shape[0], self.state.device), tensor)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from leapgen.integrations.state import Held, heads_of
+from leapgen.integrations.state import Held, heads_of, refused
 
 TESTED = ((5, 17), (5, 18))
 """Versions of transformers: from the first, below the second."""
@@ -30,6 +30,9 @@ class Family:
     decode, prefill  the functions' names in it
     spec, picks what they compute; inputs: the spec's names, in the order of their arguments
     sizes       H, HV, K, V of the config's attributes
+    initial     what the prefill function calls the state that it goes on from
+    layout      of the model's states: "KV" or "VK"
+    in_place    the decode function takes the state first and changes it, see `_decode_in_place`
     """
 
     model_type: str
@@ -40,6 +43,9 @@ class Family:
     sizes: Mapping[str, str]
     picks: Mapping[str, str]
     inputs: tuple[str, ...] = ("q", "k", "v", "g", "beta")
+    initial: str = "initial_state"
+    layout: str = "KV"
+    in_place: bool = False
 
 
 _READY = {"gate": "log_decay", "beta": "activated"}
@@ -69,6 +75,29 @@ _KIMI = {
 }
 
 
+_SCAN = {
+    "decode": "mamba2_selective_state_update",
+    "prefill": "mamba2_chunk_scan",
+    "spec": "mamba2",
+    "picks": {},
+    "initial": "initial_states",
+    "layout": "VK",
+    "in_place": True,
+}
+_BAMBA = {
+    "H": "mamba_n_groups",
+    "HV": "mamba_n_heads",
+    "K": "mamba_d_state",
+    "V": "mamba_d_head",
+}
+_NEMOTRON = {
+    "H": "n_groups",
+    "HV": "mamba_num_heads",
+    "K": "ssm_state_size",
+    "V": "mamba_head_dim",
+}
+
+
 def _family(model_type: str, name: str, how: Mapping[str, Any]) -> Family:
     return Family(model_type, f"transformers.models.{name}.modeling_{name}", **how)
 
@@ -78,6 +107,8 @@ FAMILIES: tuple[Family, ...] = (
     _family("qwen3_5_text", "qwen3_5", _DELTA),
     _family("olmo_hybrid", "olmo_hybrid", _DELTA),
     _family("kimi_linear", "kimi_linear", _KIMI),
+    _family("bamba", "bamba", {**_SCAN, "sizes": _BAMBA}),
+    _family("nemotron_h", "nemotron_h", {**_SCAN, "sizes": _NEMOTRON}),
 )
 
 _MARK = "_leapgen_original"
@@ -86,7 +117,8 @@ _MARK = "_leapgen_original"
 def install(family: Family) -> None:
     """Exchange both functions of a family's module; once, however often it is called."""
     module = importlib.import_module(family.module)
-    for name, make in ((family.decode, _decode), (family.prefill, _prefill)):
+    decode = _decode_in_place if family.in_place else _decode
+    for name, make in ((family.decode, decode), (family.prefill, _prefill)):
         present = getattr(module, name)
         if original(present) is present:
             setattr(module, name, make(present, family))
@@ -130,12 +162,40 @@ def _decode(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
     return decode
 
 
-def _prefill(before: Callable[..., Any], _: Family) -> Callable[..., Any]:
+def _decode_in_place(before: Callable[..., Any], _: Family) -> Callable[..., Any]:
+    """Of models with selective states: raw time steps, and what a head has repeated over its
+    channels."""
+
     @functools.wraps(before)
-    def prefill(*args: Any, initial_state: Any = None, **kwargs: Any) -> Any:
-        if isinstance(initial_state, Held):
-            initial_state = initial_state.materialize()
-        return before(*args, initial_state=initial_state, **kwargs)
+    def decode(
+        state: Any,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        A: torch.Tensor,
+        B: torch.Tensor,
+        C: torch.Tensor,
+        D: torch.Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        if not isinstance(state, Held):
+            return before(state, x, dt, A, B, C, D, *args, **kwargs)  # type: ignore[no-any-return]
+        if args or kwargs.get("z") is not None or not kwargs.get("dt_softplus"):
+            raise refused("dt_softplus", "True, and no z", kwargs.get("dt_softplus"))
+        found = {"c": C, "b": B, "x": x, "dt": dt[..., 0], "A_log": (-A[:, 0, 0]).log()}
+        found |= {"dt_bias": kwargs["dt_bias"][:, 0], "skip": D[:, 0]}
+        return state.step([found[i.name] for i in state.inputs]).to(x.dtype)
+
+    setattr(decode, _MARK, before)
+    return decode
+
+
+def _prefill(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
+    @functools.wraps(before)
+    def prefill(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(state := kwargs.get(family.initial), Held):
+            kwargs[family.initial] = state.materialize()
+        return before(*args, **kwargs)
 
     setattr(prefill, _MARK, before)
     return prefill

@@ -31,7 +31,7 @@ from leapgen.report.subjects import need_compiler, prepare
 from leapgen.report.text import table
 from leapgen.report.workers import Workers
 from leapgen.runtime import assemble, tables
-from leapgen.runtime.host import ArgumentError, Module, Shape, Tuned, key_of
+from leapgen.runtime.host import DRAFT_KERNELS, ArgumentError, Module, Shape, Tuned, key_of
 from leapgen.schedule.arch import Arch, arch_named
 from leapgen.spec.model import Spec
 
@@ -213,11 +213,15 @@ def _jobs(m: _Module) -> Iterator[_Job]:
     """Every config that the module may choose at its shapes, whatever the number of rows."""
     for shape in m.shapes:
         for kernel in m.kernels:
+            if kernel in DRAFT_KERNELS and not shape.D:
+                continue
             configs = [m.module.kernels[kernel].config(*shape.builder_arguments)]
             for records in m.records.values():
                 configs += _chosen(m.module.with_table([r.tuned for r in records]), kernel, shape)
             for config in {key_of(config=dict(c)): c for c in configs}.values():
                 yield _Job(m, kernel, shape, dict(config))
+        if shape.D and "flush" in m.kernels:  # that of a commit
+            yield _Job(m, "flush", shape.widened, dict(m.module.widened_config("flush", shape)))
 
 
 def _chosen(module: Module, kernel: str, shape: Shape) -> list[Mapping[str, Any]]:

@@ -47,7 +47,7 @@ def usage(modules: Iterable[tuple[Spec, Source, str]], known: Known, step: Step)
         def one(job: _Job) -> Usage:
             u = job.wanted
             old = known.get(u.key)
-            if old is not None and old.digest == u.digest:
+            if old is not None and (old.digest, old.config) == (u.digest, u.config):
                 return replace(old, models=u.models)
             step(f"{u.path}: {u.kernel}, {u.K} x {u.V}, {u.HV} heads")
             return _assembled(job, workers) if arch_named(u.arch).gpu else _compiled(job)
@@ -70,16 +70,17 @@ def _jobs(spec: Spec, source: Source, row: Arch) -> Iterator[_Job]:
     digests = {name: kernel_digest(source.text, (name,)) for name in module.kernels}
     target = row.target if row.gpu else "c"
     for (K, V, H, HV), models in shapes(spec).items():
+        numbers = module.shape(K=K, V=V, H=H, HV=HV).builder_arguments
         for name, digest in digests.items():
-            wanted = Usage(source.path, name, target, K, V, H, HV, tuple(models), digest=digest)
-            yield _Job(wanted, place, module)
+            config = dict(module.kernels[name].config(*numbers))
+            wanted = Usage(source.path, name, target, K, V, H, HV, tuple(models))
+            yield _Job(replace(wanted, digest=digest, config=config), place, module)
 
 
 def _assembled(job: _Job, workers: Workers) -> Usage:
     u = job.wanted
     shape = job.module.shape(K=u.K, V=u.V, H=u.H, HV=u.HV)
-    config = job.module.kernels[u.kernel].config(*shape.builder_arguments)
-    found, failure = workers.call(needs, job.place, u.kernel, shape, config, u.target)
+    found, failure = workers.call(needs, job.place, u.kernel, shape, u.config, u.target)
     if found is None:
         raise LeapgenError(f"{u.path}: {u.kernel} at {u.K} x {u.V}, {u.HV} heads: {failure}")
     return replace(

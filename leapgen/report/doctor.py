@@ -114,7 +114,8 @@ def _state(finding: Finding) -> str:
     return "required" if finding.required else "missing"
 
 
-def _version(distribution: str) -> str:
+def version(distribution: str) -> str:
+    """Of an installed package; empty if it is not."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -139,7 +140,7 @@ def _python() -> Finding:
 
 
 def _package(name: str, needed_for: str, remedy: str, required: bool) -> Finding:
-    found, pinned = _version(name), pin(name)
+    found, pinned = version(name), pin(name)
     ok = bool(found) and (not pinned or not required or found == pinned)
     if found and not ok:
         remedy = f"found {found}, leapgen is pinned to {pinned}: {remedy}"

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from leapgen.report.doctor import pin
+from leapgen.report.doctor import version
 from leapgen.report.usage import Key, Usage
 
 NAME = "MANIFEST.json"
@@ -39,7 +39,7 @@ class Manifest:
 
     def known(self) -> dict[Key, Usage]:
         """Records of this version of TileLang; what another version made says nothing."""
-        if self.tilelang != pin("tilelang"):
+        if self.tilelang != version("tilelang"):
             return {}
         names = {f.name for f in fields(Usage)}
         rows = [
@@ -51,8 +51,8 @@ class Manifest:
 
     def measured(self, usage: Iterable[Usage]) -> None:
         """Notes what kernels need; replaces the entries of their modules."""
-        if self.tilelang != pin("tilelang"):
-            self.tilelang, self.resources = pin("tilelang"), {}
+        if self.tilelang != version("tilelang"):
+            self.tilelang, self.resources = version("tilelang"), {}
         fresh: dict[str, list[dict[str, Any]]] = {}
         for u in usage:
             record = {k: v for k, v in asdict(u).items() if k not in ("path", "models")}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from leapgen.report.text import table
 
@@ -15,6 +17,7 @@ class Usage:
 
     models   whose shape it is; empty: a single head of the spec's own dimensions
     digest   of the part of the module's text that the kernel comes from
+    config   tuning arguments that it was compiled with
     CPU kernels have no such figures: 0 everywhere.
     """
 
@@ -32,6 +35,7 @@ class Usage:
     stack: int = 0
     shared: int = 0
     digest: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:

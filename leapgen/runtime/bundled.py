@@ -301,7 +301,7 @@ class Bundle:
         if limits is not None and (reason := limits(*numbers)):
             return reason
         shapes = self._shapes(module)
-        if any(numbers == tuple(s[n] for n in _NUMBERS[:6]) for s in shapes):
+        if any(numbers == host.Shape(**s).widened.builder_arguments for s in shapes):
             return None
         shape = {**dict(zip(_NUMBERS, numbers, strict=False)), "D": 0}
         there = "; ".join(map(_words, shapes))

@@ -153,8 +153,9 @@ class _Code:
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         _call("cuModuleLoadData", ctypes.byref(module), self._binary)
         _call("cuModuleGetFunction", ctypes.byref(function), module, self._symbol)
-        if self._shared:
-            _call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, self._shared)
+        # Also where it asks for none: this loads the code, which drivers else put off until the
+        # first launch, and that may be one that a graph captures.
+        _call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, self._shared)
         return function
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from leapgen.emit.parts import kernel_digest
 from leapgen.pipeline import Chain
-from leapgen.report.workers import Workers, needs
+from leapgen.report.workers import Killed, Workers, needs
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.predict import Usage, kernel_us
@@ -75,7 +75,11 @@ class Compiled:
         path = inspect.getsourcefile(self.module.kernels[kernel].build)
         if path is None:
             raise Unfit("its builder has no file")
-        found, failure = self.workers.call(needs, Path(path), kernel, shape, config, self.target)
+        try:
+            call = self.workers.call
+            found, failure = call(needs, Path(path), kernel, shape, config, self.target)
+        except Killed as error:
+            raise Unfit(str(error)) from error
         if found is None:
             raise Unfit(f"does not compile: {failure}")
         # A stack frame holds what was spilled; arrays that stayed in memory cost the same.

@@ -15,7 +15,7 @@ import torch
 
 from leapgen.files import locked
 from leapgen.report.subjects import Subject, one_thread
-from leapgen.report.workers import build
+from leapgen.report.workers import Killed, build
 from leapgen.runtime.host import ArgumentError, CompileError, Module, Once, Shape, key_of
 from leapgen.tune import check, workload
 from leapgen.tune.bench import Configs, Lost, Point, Timer, Unfit
@@ -140,7 +140,7 @@ class DeviceBench(Compiled):
         try:
             with ThreadPoolExecutor() as workers:
                 list(workers.map(one, jobs))
-        except CompileError as error:
+        except (CompileError, Killed) as error:
             raise Unfit(str(error)) from error
 
 

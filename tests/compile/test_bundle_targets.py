@@ -94,7 +94,7 @@ def test_every_config_that_may_be_chosen_is_compiled(
     for records in made.records.values():
         tuned = leapgen.load("gdn", arch="sm90").with_table([r.tuned for r in records])
         for rows in (None, *range(1, 65), 100, 256, 500, 512, 1000, 4096):
-            for kernel in tuned.kernels:
+            for kernel in tuned.plain_kernels:
                 found.add(key_of(kernel, vars(shape), tuned.config(kernel, shape, rows)))
     assert found <= wanted
-    assert len(found) > len(made.kernels) or heads == (16, 32)
+    assert len(found) > len(made.module.plain_kernels)

@@ -31,6 +31,7 @@ from leapgen.runtime import emulated
 from leapgen.schedule.arch import arch_named
 
 MATRIX = (64, 32)  # (K, V) of the matrix path; PLAIN: of the other
+HALF = (32, 48)  # the payload as for the matrix path, the value channels no whole warps
 HEADS = (2, 4)
 
 
@@ -56,7 +57,7 @@ def trial(name: str, arch: str, dims: tuple[int, int], rounds: int, checked: boo
 
 def modules(*default: tuple[str, str, tuple[int, int]]) -> pytest.MarkDecorator:
     """All of them; what is not named runs when slow tests do."""
-    every = itertools.product(ARCHES, SPECS, (MATRIX, PLAIN))
+    every = itertools.product(ARCHES, SPECS, (MATRIX, PLAIN, HALF))
     marked = [pytest.param(*w, marks=() if w in default else pytest.mark.slow) for w in every]
     return pytest.mark.parametrize(("arch", "name", "dims"), marked, ids=in_words)
 
@@ -66,7 +67,7 @@ def test_random_operations(arch: str, name: str, dims: tuple[int, int]) -> None:
     assert trial(name, arch, dims, 24).flushed
 
 
-@modules(("sm90", "gdn", PLAIN))
+@modules(("sm90", "gdn", PLAIN), ("sm90", "kda", HALF))
 def test_every_access_watched(arch: str, name: str, dims: tuple[int, int]) -> None:
     """Races, bounds and alignment are errors here."""
     trial(name, arch, dims, 1, checked=True)
@@ -83,6 +84,8 @@ def test_archs_that_need_no_run_of_their_own(name: str) -> None:
             "config_step",
             "config_flush",
             "config_materialize",
+            "config_load_state",
+            "config_verify",
             "_config_slices",
             "_slices",
             "limits",

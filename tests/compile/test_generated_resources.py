@@ -100,4 +100,8 @@ def test_resources_of_the_manifest() -> None:
         for (kind, digest), shape in itertools.product(digests.items(), shapes(derived(name)[0])):
             record = found[kind, *shape]
             assert record["digest"] == digest, f"{kind} of {path} has changed since"
+            K, V, H, HV = shape
+            module = module_at(GENERATED / path)
+            numbers = module.shape(H, HV, K, V).builder_arguments
+            assert record["config"] == module.kernels[kind].config(*numbers), (path, shape)
             assert record["stack"] <= LARGEST_FRAME, (path, shape)

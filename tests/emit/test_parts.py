@@ -11,6 +11,7 @@ TEXT = """
 import somewhere
 LIMIT = 4
 TABLE, OTHER = 1, 2
+PASS_CONFIGS = {"fast": 1}
 
 
 def shared(x):
@@ -21,9 +22,10 @@ def config_step(K):
     return {"threads": TABLE}
 
 
+@plain
 def build_step(K):
     def copy():  # its own variable, not the module's function
-        return shared(K)
+        return shared(K) * TABLE
 
     return copy
 
@@ -51,7 +53,9 @@ MODULE = (build_step, build_copy)
             "TABLE, OTHER = 3, 2",
             {"step", "copy"},
         ),  # one statement binds both
-        ('"threads": TABLE', '"threads": 7', {"step"}),  # the default config belongs to a kernel
+        ('"threads": TABLE', '"threads": 7', set()),  # a rule, not a kernel: configs are kept
+        ('{"fast": 1}', '{"fast": 0}', {"step", "copy"}),  # how all are compiled
+        ("@plain\n", "@other\n", {"step"}),
         ("MODULE = (build_step, build_copy)", "MODULE = ()", set()),
         ("    return x + LIMIT", "    # why\n    return x + LIMIT", set()),
         ("import somewhere", "import elsewhere", set()),

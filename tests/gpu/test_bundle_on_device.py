@@ -46,7 +46,7 @@ print("fine")
 def inputs_of(module: Module, pool: Pool, rows: int, seed: int) -> list[torch.Tensor]:
     generator = torch.Generator("cuda").manual_seed(seed)
     return [
-        torch.randn(i.sizes(rows, pool.shape), generator=generator, device="cuda").to(
+        torch.randn(i.sizes((rows,), pool.shape), generator=generator, device="cuda").to(
             DTYPES[i.dtype]
         )
         for i in module.inputs

@@ -66,7 +66,9 @@ def exchanged(cache: StateCache) -> None:
     state = cache.states[0]
     if state.position % WINDOW == 5:
         whole = state.materialize().roll(1, dims=0)
-        state.module.load_state(state.pool, state.taken(), whole, state.position, layout="KV")
+        state.module.load_state(
+            state.pool, state.taken(), whole, state.position, layout=state.layout
+        )
 
 
 def report(record: Callable[[str, object], None], **numbers: object) -> None:

@@ -130,3 +130,13 @@ def test_disable_restores_the_models() -> None:
     assert functions() != before
     adapter.disable()
     assert functions() == before
+
+
+def test_scans_with_another_gate() -> None:
+    """A selective state is stepped only as models call it: raw steps, the gate outside."""
+    adapter = enable(build("bamba"), slots=1)
+    decode = importlib.import_module(adapter.family.module).mamba2_selective_state_update
+    state, none = adapter.cache().states[0], torch.zeros(1)
+    for options, found in (({"z": none, "dt_softplus": True}, "True"), ({"z": None}, "None")):
+        with pytest.raises(ArgumentError, match=f"dt_softplus: expected True, .* found {found}"):
+            decode(state, *[none] * 6, dt_bias=none, **options)

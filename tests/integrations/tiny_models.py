@@ -1,4 +1,4 @@
-"""Tiny random models of four families, with weights at which the recurrent state matters."""
+"""Tiny random models of six families, with weights at which the recurrent state matters."""
 
 from __future__ import annotations
 
@@ -53,11 +53,24 @@ def kimi_linear() -> Any:
     return hf.KimiLinearConfig(**{**COMMON, **every}, **latent, **linear, **experts, **dense)
 
 
+def bamba() -> Any:
+    scan = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 32, "mamba_chunk_size": 16}
+    return hf.BambaConfig(**COMMON, **scan, attn_layer_indices=[2])
+
+
+def nemotron_h() -> Any:
+    scan = {"mamba_num_heads": 8, "n_groups": 2, "ssm_state_size": 32, "mamba_head_dim": 16}
+    more = {"chunk_size": 16, "head_dim": 16, "layers_block_type": [*LAYERS, "mlp"]}
+    return hf.NemotronHConfig(**{**COMMON, "num_hidden_layers": 5}, **scan, **more)
+
+
 FAMILIES = {
     "qwen3_next": qwen3_next,
     "qwen3_5": qwen3_5,
     "olmo_hybrid": olmo_hybrid,
     "kimi_linear": kimi_linear,
+    "bamba": bamba,
+    "nemotron_h": nemotron_h,
 }
 
 
@@ -67,10 +80,15 @@ def build(family: str, seed: int = 0, scale: float = 4.0) -> Any:
     torch.manual_seed(seed)
     config = FAMILIES[family]()
     model = hf.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    scans = any(name.endswith(".D") for name, _ in model.named_parameters())
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() >= 2:
                 weight.mul_(scale)
             if name.endswith("A_log"):
                 weight.copy_(torch.rand(weight.shape).mul(3).sub(4))  # slow and fast decays
+            if name.endswith(".D"):
+                weight.fill_(0.05)  # the way past the state, which is 1 else and hides it
+            if scans and name.endswith("dt_bias"):
+                weight.fill_(1.0)  # steps of 0.001, as some models begin with, hardly write
     return model.to(torch.bfloat16).eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def steps(module: Module) -> tuple[Pool, list[torch.Tensor]]:
     outs = []
     for _ in range(3):
         inputs = [
-            torch.randn(i.sizes(3, pool.shape), generator=generator).to(DTYPES[i.dtype])
+            torch.randn(i.sizes((3,), pool.shape), generator=generator).to(DTYPES[i.dtype])
             for i in module.inputs
         ]
         outs.append(module.step(pool, slots, *inputs))
@@ -154,3 +155,52 @@ def test_where_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(launches.DriverError, match="no driver of a GPU: libcuda"):
         launches._driver.__wrapped__()
+
+
+LIBRARY = """
+extern "C" {
+long long seen[16];
+int cuInit(unsigned) { return 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = (void*)0x7000000000000001; return 0; }
+int cuCtxSetCurrent(void* context) { seen[0] = (long long)context; return 0; }
+int cuModuleLoadData(void** made, const char* code) {
+  seen[1] = code[0] * 256 + code[1]; *made = (void*)0x7000000000000002; return 0; }
+int cuModuleGetFunction(void** made, void* from, const char* name) {
+  seen[2] = (long long)from; seen[3] = name[0]; *made = (void*)0x7000000000000003; return 0; }
+int cuFuncSetAttribute(void* of, int, int value) {
+  seen[4] = (long long)of; seen[5] = value; return 0; }
+int cuLaunchKernel(void* of, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+                   unsigned shared, void* stream, void** arguments, void**) {
+  seen[6] = (long long)of; seen[7] = x; seen[8] = threads; seen[9] = shared;
+  seen[10] = (long long)stream;
+  seen[11] = *(long long*)arguments[0]; seen[12] = *(int*)arguments[1];
+  seen[13] = *(unsigned*)arguments[2]; seen[14] = *(long long*)arguments[3]; return 0; }
+}
+"""
+
+
+def test_a_library_gets_every_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through ctypes, as the driver's own library would: 64 bits of handles and strides."""
+    (tmp_path / "driver.cpp").write_text(LIBRARY)
+    path = tmp_path / "driver.so"
+    command = ["g++", "-shared", "-fPIC", "-o", str(path), str(tmp_path / "driver.cpp")]
+    subprocess.run(command, check=True)
+    library, real = ctypes.CDLL(str(path)), ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: real(str(path)))
+    found = launches._driver.__wrapped__()
+    monkeypatch.setattr(launches, "_driver", lambda: found)
+    stream = 0x7000000000000009
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: stream, raising=False)
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(b"\1\2")
+    parameters = [["x", "pointer"], ["n", "int32"], ["far", "uint32"], ["n_x", "int64"]]
+    entry = {"symbol": "k", "parameters": parameters, "shared": 60000}
+    entry |= {"grid": [["mul", "n", 32], 1, 1], "block": [128, 1, 1]}
+    x = torch.zeros(7)
+    launches.on_gpu(file, entry, ["far", "n", "x"])(2**32 - 1, 5, x)
+    context, module, function = (0x7000000000000000 + i for i in (1, 2, 3))
+    before = [context, 258, module, ord("k"), function, 60000]
+    launch = [function, 160, 128, 60000, stream, x.data_ptr(), 5, 2**32 - 1, 7]
+    assert list((ctypes.c_longlong * 16).in_dll(library, "seen"))[:15] == [*before, *launch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from functools import cache
 
 import pytest
@@ -35,7 +36,8 @@ def test_default_rules_are_valid(spec: str, arch: str) -> None:
     """The rules in the generated text and the predicate say the same of what can run."""
     made = chain(spec, arch)
     module = _module(spec, arch)
-    for K, V, H, HV in ((128, 128, 32, 32), (64, 32, 2, 4), (256, 128, 4, 4), (128, 64, 16, 64)):
+    dims = ((128, 128), (64, 32), (256, 128), (128, 64), (128, 80), (64, 48), (32, 16), (96, 192))
+    for (K, V), (H, HV) in itertools.product(dims, ((32, 32), (4, 8))):
         for P, R in ((16, 4), (64, 4), (1, 0)):
             shape = made.plan.shape(K, V, H, HV, P, R)
             for kernel in ("step", "flush", "materialize", "load_state"):

@@ -73,6 +73,15 @@ def test_blocks_end_where_windows_do(job: Job, agreement: Callable[..., float]) 
     assert agreement(control, "decoded", "without the position") < 0.8
 
 
+def test_windows_that_end_elsewhere(job: Job, agreement: Callable[..., float]) -> None:
+    """A window that does not divide a block: the records follow the state into the next one."""
+    found = job(leapgen={"window": 5, "format": "fp32-window"})
+    assert found["block"] % 5
+    assert agreement(found, "edge", "window 5") > 0.9
+    assert agreement(found, "decoded", "window 5") > 0.9
+    assert found["runs"]["cached"]["outputs"] == found["runs"]["uncached"]["outputs"]
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_hits_of_the_prefix_cache(
     job: Job, agreement: Callable[..., float], record_property: Record, name: str

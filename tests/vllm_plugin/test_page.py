@@ -68,6 +68,7 @@ CASES = [
     ("gdn", "leapquant-int8"),
     ("gdn", "fp32-window"),
     ("gdn", "fp32-step"),
+    ("gdn", "leapquant-int4"),
     ("kda", "leapquant-int8"),
 ]
 
