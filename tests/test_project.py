@@ -38,7 +38,7 @@ BESIDE_CLI = {"pipeline", "__init__"}  # these import the runtime, but only insi
 PURE = ("diagnostics", "tensors", "spec", "algebra", "formats", "schedule", "emit")
 LONGEST = 330
 # Copied beside generated modules as one file, so that they stand alone.
-LONG = {"leapgen/runtime/host.py": 1300}
+LONG = {"leapgen/runtime/host.py": 1340}
 
 
 def part_of(module: str) -> str:

@@ -1363,8 +1363,8 @@ def build_commit(K, V, H, HV, P, R, D=8):
     return commit
 
 
-def limits(K, V, H, HV, P, R):
-    """Why the kernels cannot run a shape, or None."""
+def limits(K, V, H, HV, P, R, D=0):
+    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"

@@ -5444,8 +5444,8 @@ def build_commit(K, V, H, HV, P, R, D=8, *, threads=128):
     return commit
 
 
-def limits(K, V, H, HV, P, R):
-    """Why the kernels cannot run a shape, or None."""
+def limits(K, V, H, HV, P, R, D=0):
+    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"
@@ -5459,6 +5459,11 @@ def limits(K, V, H, HV, P, R):
                 f"with a window of {P}, {R} compensators and {K} x {V} channels, {kernel} takes {need} "
                 f"bytes of shared memory, and a block has 101376"
             )
+    if D and _draft_bytes(K, V, P, R, D, False) > 101376:
+        return (
+            f"with a window of {P}, {D} drafts and {K} x {V} channels, verify takes {_draft_bytes(K, V, P, R, D, False)} "
+            f"bytes of shared memory, and a block has 101376"
+        )
     return None
 
 

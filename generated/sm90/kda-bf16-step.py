@@ -695,8 +695,8 @@ def build_reset(K, V, H, HV, P, R, D=0, *, threads=256):
     return reset
 
 
-def limits(K, V, H, HV, P, R):
-    """Why the kernels cannot run a shape, or None."""
+def limits(K, V, H, HV, P, R, D=0):
+    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"

@@ -149,6 +149,11 @@ class Pool:
         boundary = Codes(parts.pop("payload"), named[0], named[1], parts)
         return Stored(boundary, factors[0], factors[1], scales)
 
+    def restart(self, slots: Ints) -> None:
+        """No stores so far, where they are counted: draws do not depend on what a slot held."""
+        if "stores" in self:
+            self._arrays["stores"][slots] = 0
+
     def copy(self, source: Ints, target: Ints) -> None:
         """Duplicate slots; the drafts that are pending in a source are not copied."""
         for array in self._arrays.values():

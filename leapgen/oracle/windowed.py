@@ -252,14 +252,14 @@ class WindowModel:
         chosen = np.nonzero(self.pool.in_pool(slots, first_slot))[0]
         heads = (len(chosen), self.shape.HV)
         cold = self.plan.format.no_factors(*heads, self.shape.R, self.shape.V)
+        self.pool.restart(slots[chosen])
         draws = self._draws(slots[chosen])
         stored = self.plan.format.store(np.asarray(state, np.float32)[chosen], cold, draws)
         self.pool.store((slots[chosen],), stored)
         self.pool.drop_drafts(slots[chosen])
         if position is not None and "phase" in self.pool:
-            self.pool["phase"][slots[chosen]] = (np.asarray(position)[chosen] % self.shape.P)[
-                :, None
-            ]
+            phase = np.asarray(position)[chosen] % self.shape.P
+            self.pool["phase"][slots[chosen]] = phase[:, None]
 
     def copy(self, source: Ints, target: Ints, first_slot: int = 0) -> None:
         """Duplicate slots, row by row; a row is active if both of its slots are."""

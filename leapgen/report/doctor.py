@@ -78,7 +78,7 @@ def examine() -> Health:
     """Looks at packages, compilers and GPUs. Imports torch only if it is installed."""
     packages = tuple(_package(*row) for row in _PACKAGES)
     tools = (_python(), *packages, _cxx(), _nvcc())
-    devices = _devices() if _version("torch") else ()
+    devices = _devices() if version("torch") else ()
     by_subject = {f.subject: f for f in tools}
     archs = tuple(_arch(a, by_subject, devices) for a in ARCHES.values())
     return Health(tools, tuple(_gpu_line(*d) for d in devices), archs)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from leapgen.runtime import host
-from leapgen.runtime.host import DTYPES, Launch, Module, Pool
+from leapgen.runtime.host import DTYPES, Module, Pool
 
 
 class _Port:
@@ -37,26 +37,36 @@ class _Port:
             elif name in {f"{self.name}_{word}" for word in self.words}:
                 self.strides.append((arguments, index, name))
 
-    def accept(self, module: Module, tensor: torch.Tensor) -> None:
-        """Another tensor than in the last call: only a new layout is checked and described."""
-        layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        if layout != self.layout:
-            values = module._view(self.name, self.check(tensor), self.words, self.end)
-            view = values[f"{self.name}{self.end}"]
+    def view(self, module: Module, tensor: torch.Tensor) -> Values:
+        """Arguments for another tensor than in the last call: only a new layout is checked and
+        described. Nothing changes here, so that a call is refused as a whole."""
+        if not isinstance(tensor, torch.Tensor) or _layout(tensor) != self.layout:
+            return module._view(self.name, self.check(tensor), self.words, self.end)
+        plain = tensor.detach() if tensor.requires_grad else tensor
+        view = plain.as_strided((self.extent,), (1,))
+        if module.target == "c" and view.dtype == torch.bfloat16:
+            view = view.view(torch.uint16)
+        return {f"{self.name}{self.end}": view}
+
+    def take(self, tensor: torch.Tensor, values: Values) -> None:
+        """Put a tensor's arguments where kernels get theirs from."""
+        view = values[f"{self.name}{self.end}"]
+        if len(values) > 1:
             for arguments, index, name in self.strides:
                 arguments[index] = values[name]
-            self.layout, self.extent = layout, view.shape[0]
-        else:
-            plain = tensor.detach() if tensor.requires_grad else tensor
-            view = plain.as_strided((self.extent,), (1,))
-            if module.target == "c" and view.dtype == torch.bfloat16:
-                view = view.view(torch.uint16)
+            self.layout, self.extent = _layout(tensor), view.shape[0]
         for arguments, index in self.places:
             arguments[index] = view
         self.tensor, self.pointer = tensor, tensor.data_ptr()
 
 
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What is checked of a tensor, and described to kernels."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
 Check = Callable[[torch.Tensor], torch.Tensor]
+Values = dict[str, Any]
 
 
 def _direct(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,16 +110,17 @@ class BoundStep:
         self._ports = self._make_ports()
         self._launches: list[tuple[Callable[..., Any], list[Any]]] = []
         given = (slots, *inputs, out)
-        for port, tensor in zip(self._ports, given, strict=True):
-            fixed |= module._view(port.name, port.check(tensor), port.words, port.end)
-        for launch in self._kernels() if self.rows else ():
-            values = {**pool.arguments, **fixed}
+        views = [p.view(module, tensor) for p, tensor in zip(self._ports, given, strict=True)]
+        values = {**pool.arguments, **fixed, **host._no_drafts(pool)}
+        for view in views:
+            values |= view
+        for launch in module.step_kernels(pool, self.rows):
             arguments = [values[name] for name in launch.names]
             for port in self._ports:
                 port.find(launch.names, arguments)
             self._launches.append((_direct(launch.call), arguments))
-        for port, tensor in zip(self._ports, given, strict=True):
-            port.accept(module, tensor)
+        for port, tensor, view in zip(self._ports, given, views, strict=True):
+            port.take(tensor, view)
         device = pool.device
         self._index = device.index if device.type == "cuda" else None
 
@@ -129,23 +140,25 @@ class BoundStep:
         ports.append(_Port("out", words, "", lambda t: host._check_writable("out", out(t))))
         return ports
 
-    def _kernels(self) -> list[Launch]:
-        step = self.module.kernel("step", self.pool, self.rows)
-        if step.fused or not self.module.windowed:
-            return [step]
-        return [step, self.module.kernel("flush", self.pool, self.rows)]
-
     def step(self, *tensors: torch.Tensor) -> None:
         """One committed token a row: slots, the inputs in the module's order, out. A tensor that
         is the last call's, or has its layout, is taken as it is; another layout is checked first.
 
         Errors: ArgumentError; ValueError for another number of tensors.
         """
-        module = self.module
-        for port, tensor in zip(self._ports, tensors, strict=True):
+        module, given = self.module, zip(self._ports, tensors, strict=True)
+        if not self.rows:  # there is no memory that could be viewed
+            for port, tensor in given:
+                port.check(tensor)
+            return
+        others = [
+            (port, tensor, port.view(module, tensor))
+            for port, tensor in given
             # The pointer too: a parameter's data may have been exchanged under the same object.
-            if tensor is not port.tensor or tensor.data_ptr() != port.pointer:
-                port.accept(module, tensor)
+            if tensor is not port.tensor or tensor.data_ptr() != port.pointer
+        ]
+        for port, tensor, values in others:
+            port.take(tensor, values)
         self.run()
 
     def run(self) -> None:

@@ -53,7 +53,8 @@ MOST_DRAFTS = 16
 DRAFT_KERNELS = ("verify", "commit")
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
 EXPORT_VERSION = 2
-STORED = ("payload", "scale", "compensator")  # roles of what a stored state is made of
+STORED = ("payload", "scale", "compensator", "residual")  # roles of what a state is made of
+CHECKPOINT = (*STORED, "rounding")  # of what a checkpoint has, beside the phase
 # The emitted C reads bits of floats through pointers of another type.
 C_FLAGS = ["-O3", "-march=native", "-fno-strict-aliasing"]
 
@@ -113,7 +114,7 @@ class Buffer:
     heads   "H" or "HV"
     tile    words for the sizes of one (slot, head) tile; empty: one scalar a head
     dtype   a key of DTYPES
-    role    payload | scale | rounding | compensator | record | cursor
+    role    payload | scale | compensator | residual | rounding | decay | record | cursor
     """
 
     name: str
@@ -485,7 +486,8 @@ class Module:
     digest    of the plan; `spec`: of the spec with its format, equal for all archs
     defaults  K, V, P, R of `shape` where the caller gives none
     output    dtype of the step's output
-    limits    (K, V, H, HV, P, R) -> None, or why the module cannot run that shape
+    limits    (K, V, H, HV, P, R) -> None, or why the module cannot run that shape; with a D too,
+              why it cannot verify so many drafts
     """
 
     name: str
@@ -582,7 +584,11 @@ class Module:
             for tuned in self._tuned(pool.shape, None):
                 self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
         if pool.shape.D:
-            self.kernel("flush", pool, shape=pool.shape.widened)
+            wide = pool.shape.widened
+            self.kernel("flush", pool, shape=wide)
+            for tuned in self._tuned(wide, None):
+                rows = tuned.rows * tuned.shape.HV // wide.HV or 1
+                self.kernel("flush", pool, rows, shape=wide)
 
     @property
     def plain_kernels(self) -> tuple[str, ...]:
@@ -630,8 +636,9 @@ class Module:
             raise _refuse("drafts", f"at most {MOST_DRAFTS}", shape.D)
         if shape.P > 1 and not self.windowed:
             raise _refuse("window", "1, as every step rewrites the state", shape.P)
-        if self.limits and (reason := self.limits(*shape.widened.builder_arguments)):
-            raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
+        for checked in (shape.widened, shape):
+            if self.limits and (reason := self.limits(*checked.builder_arguments)):
+                raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
         return shape
 
     def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
@@ -797,14 +804,20 @@ class Module:
         rows: int,
         values: Mapping[str, Any],
         check: bool,
-        shape: Shape | None = None,
     ) -> None:
-        if rows == 0:
-            return
-        launch, device = self.kernel(name, pool, rows, shape=shape), pool.device
+        if rows:
+            self._run([self.kernel(name, pool, rows)], pool, values, check)
+
+    def _run(
+        self, kernels: Sequence[Launch], pool: Pool, values: Mapping[str, Any], check: bool
+    ) -> None:
+        """Launches of one call. All are compiled before the first, so that none is left half done
+        where one does not compile."""
+        device, arguments = pool.device, {**pool.arguments, **values}
         cuda = device.type == "cuda"
         with torch.cuda.device(device) if cuda else contextlib.nullcontext():
-            launch({**pool.arguments, **values})
+            for launch in kernels:
+                launch(arguments)
         if cuda and check:
             torch.cuda.synchronize(device)
 
@@ -831,11 +844,17 @@ class Module:
         out = self._operands(pool, {"row": rows}, inputs, out, values)
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
-        self._launch("step", pool, rows, values, check)
-        if self.windowed and rows and not self.kernel("step", pool, rows).fused:
-            self._launch("flush", pool, rows, values, check)
-        self._drop(pool, rows, values, check)
+        self._run(self.step_kernels(pool, rows), pool, {**values, **_no_drafts(pool)}, check)
         return out
+
+    def step_kernels(self, pool: Pool, rows: int) -> list[Launch]:
+        """What a step of so many rows launches, in order."""
+        if rows == 0:
+            return []
+        step, names = self.kernel("step", pool, rows), ["commit"] if pool.shape.D else []
+        if self.windowed and not step.fused:
+            names.insert(0, "flush")
+        return [step, *(self.kernel(name, pool, rows) for name in names)]
 
     def verify(
         self,
@@ -870,9 +889,10 @@ class Module:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
             _check_range("lengths", lengths, slots, first_slot, tokens)
             _check_range("accepted", accepted, slots, first_slot, None)
-        if accepted is not None:
-            self._commit(pool, rows, values, check)
-        self._launch("verify", pool, rows, values, check)
+        if rows:
+            kernels = self._commit_kernels(pool, rows) if accepted is not None else []
+            kernels.append(self.kernel("verify", pool, rows))
+            self._run(kernels, pool, {**values, "has_accepted": 1}, check)
         return out
 
     def commit(
@@ -893,18 +913,27 @@ class Module:
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
             _check_range("accepted", accepted, slots, first_slot, None)
-        self._commit(pool, rows, values, check)
+        if rows:
+            kernels = self._commit_kernels(pool, rows)
+            self._run(kernels, pool, {**values, "has_accepted": 1}, check)
 
-    def _commit(self, pool: Pool, rows: int, values: Mapping[str, Any], check: bool) -> None:
+    def _commit_kernels(self, pool: Pool, rows: int) -> list[Launch]:
         """Moves cursors; closes windows with a flush that is built for what a slot has room for."""
-        self._launch("commit", pool, rows, {**values, "has_accepted": 1}, check)
-        self._launch("flush", pool, rows, values, check, shape=pool.shape.widened)
+        flush = self.kernel("flush", pool, rows, shape=pool.shape.widened)
+        return [self.kernel("commit", pool, rows), flush]
 
     def _drop(self, pool: Pool, rows: int, values: Mapping[str, Any], check: bool = False) -> None:
         """Forgets the drafts of the rows' slots; only pools that can have some take the launch."""
         if pool.shape.D:
-            none = {"accepted": values["slots"], "accepted_row": 0, "has_accepted": 0}
-            self._launch("commit", pool, rows, {**values, **none}, check)
+            self._launch("commit", pool, rows, {**values, **_no_drafts(pool)}, check)
+
+    def _begin(
+        self, name: str, pool: Pool, rows: int, values: Mapping[str, Any], check: bool
+    ) -> None:
+        """Launches what gives slots another content, and drops the drafts of the one before."""
+        names = (name, "commit") if pool.shape.D else (name,)
+        kernels = [self.kernel(name, pool, rows) for name in names] if rows else []
+        self._run(kernels, pool, {**values, **_no_drafts(pool)}, check)
 
     def _draft_rows(
         self, pool: Pool, slots: torch.Tensor, first_slot: int
@@ -980,8 +1009,7 @@ class Module:
         rows, values = self._rows(pool, slots, first_slot)
         if check:
             self._inspect(pool, slots, first_slot)
-        self._launch("reset", pool, rows, values, check)
-        self._drop(pool, rows, values, check)
+        self._begin("reset", pool, rows, values, check)
 
     def materialize(
         self,
@@ -1029,8 +1057,7 @@ class Module:
         values |= self._view("position", position, ("row",))
         if check:
             self._inspect(pool, slots, first_slot)
-        self._launch("load_state", pool, rows, values, check)
-        self._drop(pool, rows, values, check)
+        self._begin("load_state", pool, rows, values, check)
 
     def copy(
         self,
@@ -1251,12 +1278,17 @@ class Module:
                 raise _refuse(f"{name}[{row}]", expected, f"{heads} in slot {slot}")
 
 
+def _no_drafts(pool: Pool) -> dict[str, Any]:
+    """What the kernel commit receives to drop all drafts; it then looks at no `accepted`."""
+    return {"accepted": pool.arguments["status"], "accepted_row": 0, "has_accepted": 0}
+
+
 KINDS = ("slots", "checkpoint")
 
 
 def _kept(buffer: Buffer, kind: str) -> bool:
     """Whether an export of a kind has a pool tensor."""
-    return kind == "slots" or buffer.role in STORED or buffer.name == "phase"
+    return kind == "slots" or buffer.role in CHECKPOINT or buffer.name == "phase"
 
 
 def _state_sizes(layout: str, rows: int, pool: Pool) -> tuple[int, ...]:

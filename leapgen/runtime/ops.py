@@ -163,6 +163,8 @@ class Operators:
     def __init__(self, module: Module, pool: Pool) -> None:
         if not isinstance(pool, Pool):
             raise host._refuse("pool", "a Pool", type(pool).__name__)
+        if pool.shape.D:
+            raise host._refuse("pool", "one without drafts", f"drafts={pool.shape.D}")
         module.flush(pool, torch.empty(0, dtype=torch.int32, device=pool.device))  # it fits
         with _LOCK:
             name = family_name(module)
@@ -239,6 +241,6 @@ def _v_first(layout: str) -> bool:
 def operators(module: Module, pool: Pool) -> Operators:
     """The module's operators on a pool; those of its family are registered by the first call.
 
-    Errors: ArgumentError for a pool that was made for another module.
+    Errors: ArgumentError for a pool that was made for another module, or for one with drafts.
     """
     return Operators(module, pool)

@@ -13,6 +13,8 @@ ALIGNMENT = 16
 """Bytes that every head stride of a vector tile and every slot stride is a multiple of."""
 STORED = ("payload", "scale", "compensator", "residual")
 """Roles of what a stored state is made of, and what its bytes an element count."""
+CHECKPOINT = (*STORED, "rounding")
+"""Roles of what a checkpoint keeps, beside the phase."""
 
 
 @dataclass(frozen=True)

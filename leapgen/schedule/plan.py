@@ -11,7 +11,7 @@ from leapgen.formats.base import Format
 from leapgen.formats.composed import Composed
 from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
-from leapgen.schedule.buffers import PENDING, STORED, Buffer, Shape, slot_buffers
+from leapgen.schedule.buffers import CHECKPOINT, PENDING, STORED, Buffer, Shape, slot_buffers
 from leapgen.schedule.layout import Layout, can_fragment, payload_order
 from leapgen.spec.model import State
 from leapgen.tensors import DTYPES
@@ -148,9 +148,9 @@ class Plan:
         return sum(b.slot_bytes(shape) for b in self.slot_buffers(shape))
 
     def checkpoint_bytes(self, shape: Shape) -> int:
-        """What a checkpoint keeps of one slot whose window is closed: the stored state, and where
-        in a window it stands; no paddings."""
-        kept = (b for b in self.buffers if b.role in STORED or b.name == "phase")
+        """What a checkpoint keeps of one slot whose window is closed: the stored state, how often
+        it was stored if that is counted, and where in a window it stands; no paddings."""
+        kept = (b for b in self.buffers if b.role in CHECKPOINT or b.name == "phase")
         return sum(b.tile_bytes(shape) * shape.size(b.heads) for b in kept)
 
     def state_bytes_per_element(self, shape: Shape) -> float:

@@ -16,14 +16,17 @@ from leapgen.formats import choices as rules
 from leapgen.formats.composed import Composed, composed
 from leapgen.formats.table import NAMED, format_spelled
 from leapgen.oracle.in_place import model_of
+from leapgen.oracle.streams import Heads, stream
 from leapgen.report.subjects import Subject, one_thread, subject
 from leapgen.report.verify import operate
+from leapgen.runtime.host import DTYPES
 from leapgen.schedule.arch import arch_named
 from leapgen.schedule.plan import make_plan
 
 SIZE = (16, 24, 2, 4)
 CODES = ("int4-step", "int8-window[payload=int5]", "int6-step", "fp8-step", "mxfp4", "nvfp6")
 LIVES = (("kda", "leap5"), ("kda", "nvfp4"), ("gdn", "int8-step-sr"))
+STOCHASTIC = ("bf16-step-sr", "int8-step-sr", "int8-window[rounding=stochastic]")
 EMULATED = (("gdn", "mxfp4"), ("kda", "quarot-4"))
 
 
@@ -129,31 +132,97 @@ def test_extreme_states(spec: str, name: str) -> None:
         assert (np.abs(back - model) <= 1e-6 * peak).all()
 
 
+def token(chain: pipeline.Chain, slots: int) -> tuple[dict[str, np.ndarray], list[torch.Tensor]]:
+    """Of every slot the same one, for the model and for the module."""
+    found = stream(chain.spec, 1, Heads(2, 4, 16, 24), 5)
+    wide = {
+        x.name: found[x.name] if x.constant else np.repeat(found[x.name], slots, axis=0)
+        for x in chain.spec.inputs
+    }
+    tensors = [torch.from_numpy(wide[x.name]).to(DTYPES[x.dtype]) for x in chain.spec.inputs]
+    return wide, tensors
+
+
+def ints(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
 def test_draws_are_the_models_and_travel_with_a_copy() -> None:
     """The next store of a copy draws what its source would, whatever row and slot it has."""
     chain, found = chain_of("gdn", "int8-step-sr", "cpu"), subject_of("gdn", "int8-step-sr", "cpu")
     model = model_of(chain.spec, chain.plan, chain.plan.shape(*SIZE), 5)
-    rng = np.random.default_rng(9)
-    states = rng.standard_normal((2, 4, 24, 16)).astype(np.float32)
+    states = np.random.default_rng(9).standard_normal((2, 4, 24, 16)).astype(np.float32)
+    given, tensors = token(chain, 2)
     with one_thread():
         pool = found.module.allocate(5, H=2, HV=4, K=16, V=24)
-        for turn in range(3):  # three stores: each has draws of its own
-            found.module.load_state(
-                pool, torch.tensor([1, 3], dtype=torch.int32), torch.from_numpy(states * (turn + 1))
-            )
-            given = np.swapaxes(states * np.float32(turn + 1), -1, -2)
-            model.load_state(np.array([1, 3]), given)
-        every = torch.arange(5, dtype=torch.int32)
-        data = found.module.export(pool, every)
+        found.module.load_state(pool, ints(1, 3), torch.from_numpy(states))
+        model.load_state(np.array([1, 3]), np.swapaxes(states, -1, -2))
+        for _ in range(2):  # with the load, three stores: each has draws of its own
+            found.module.step(pool, ints(1, 3), *tensors)
+            model.step(np.array([1, 3]), given)
+        data = found.module.export(pool, ints(0, 1, 2, 3, 4))
         assert (data["stores"].numpy() == model.pool["stores"]).all()
+        assert (model.pool["stores"][[1, 3]] == 3).all()
         same = data["payload"].numpy() == model.pool["payload"]
-        assert same.mean() > 0.999  # a tie of FP32 may fall either way
-        found.module.copy(pool, every[1:2].clone(), every[4:5].clone())
-        pair = torch.tensor([4, 1], dtype=torch.int32)
-        again = torch.from_numpy(states[:1]).expand(2, 4, 24, 16)
-        found.module.load_state(pool, pair, again)
-        ends = found.module.export(pool, pair)["payload"]
+        assert same.mean() > 0.99  # a tie of FP32 may fall either way
+        found.module.copy(pool, ints(1), ints(4))
+        found.module.step(pool, ints(4, 1), *tensors)
+        ends = found.module.export(pool, ints(4, 1))["payload"]
     assert (ends[0] == ends[1]).all()
+
+
+@pytest.mark.parametrize("arch", ["cpu", "sm90"])
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_draws_do_not_depend_on_what_a_slot_held(name: str, arch: str) -> None:
+    """A used slot and a new one, loaded or emptied: equal bits, also after the next store."""
+    chain, found = chain_of("gdn", name, arch), subject_of("gdn", name, arch)
+    module, last = found.module, chain.plan.shape(*SIZE).P - 1
+    model = model_of(chain.spec, chain.plan, chain.plan.shape(*SIZE), 2)
+    state = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
+    (given, tensors), pair = token(chain, 2), state.expand(2, 4, 24, 16)
+    numbers, both = np.array([0, 1]), np.swapaxes(pair.numpy(), -1, -2)
+    with one_thread():
+        pool = module.allocate(2, H=2, HV=4, K=16, V=24)
+
+        def alike() -> bool:
+            data = module.export(pool, ints(0, 1))
+            return all(torch.equal(x[0], x[1]) for n, x in data.items() if n != "header")
+
+        for _ in range(2):
+            module.load_state(pool, ints(0), state)
+            model.load_state(numbers[:1], both[:1])
+        module.load_state(pool, ints(0, 1), pair, last)
+        model.load_state(numbers, both, np.array([last, last]))
+        assert alike()
+        assert (pool.stores == 1).all()
+        module.step(pool, ints(0, 1), *tensors)
+        model.step(numbers, given)
+        assert alike()
+        assert (pool.stores == 2).all()
+        assert (model.pool["stores"] == 2).all()
+        module.load_state(pool, ints(0), state)
+        module.reset(pool, ints(0, 1))
+        for _ in range(last + 1):
+            module.step(pool, ints(0, 1), *tensors)
+        assert alike()
+
+
+def test_draws_go_on_behind_a_checkpoint() -> None:
+    """A slot that is put back stores what the one that was kept would have stored."""
+    chain, found = chain_of("gdn", "int8-step-sr", "cpu"), subject_of("gdn", "int8-step-sr", "cpu")
+    module, sizes, (_, tensors) = found.module, {"H": 2, "HV": 4, "K": 16, "V": 24}, token(chain, 2)
+    with one_thread():
+        pool = module.allocate(4, **sizes)
+        module.load_state(pool, ints(2), torch.randn(1, 4, 24, 16))
+        data = module.checkpoint(pool, ints(2))
+        kept = [x.nbytes for x in data.values() if isinstance(x, torch.Tensor)]
+        assert sum(kept) == module.checkpoint_bytes(**sizes)
+        assert sum(kept) == chain.plan.checkpoint_bytes(chain.plan.shape(*SIZE))
+        module.import_(pool, ints(3), data)
+        module.step(pool, ints(2, 3), *tensors)
+        ends = module.export(pool, ints(2, 3))
+    assert torch.equal(ends["payload"][0], ends["payload"][1])
+    assert (ends["stores"] == 2).all()
 
 
 @pytest.mark.parametrize(("spec", "name"), EMULATED)

@@ -31,8 +31,8 @@ def tokens(rows: int, seed: int) -> list[torch.Tensor]:
     return [*raw, torch.zeros(HV), torch.zeros(HV)]
 
 
-def allocate(module: host.Module) -> host.Pool:
-    return module.allocate(8, H=H, HV=HV, K=K, V=V)
+def allocate(module: host.Module, drafts: int = 0) -> host.Pool:
+    return module.allocate(8, H=H, HV=HV, K=K, V=V, drafts=drafts)
 
 
 def same(a: host.Pool, b: host.Pool) -> bool:
@@ -152,6 +152,20 @@ def test_bound_steps_refuse_what_steps_refuse(gdn: host.Module) -> None:
     assert all(torch.equal(before[name], pool[name]) for name in pool)
 
 
+def test_a_refused_call_leaves_a_bound_step_as_it_was(gdn: host.Module) -> None:
+    """Not with the new slots and the old inputs, which `run` would then launch."""
+    plain, pool, given = allocate(gdn), allocate(gdn), tokens(2, 0)
+    out = torch.empty(2, HV, V, dtype=torch.bfloat16)
+    bound = BoundStep(gdn, pool, ints(1, 2), given, out)
+    with pytest.raises(host.ArgumentError, match="out: expected shape"):
+        bound.step(ints(6, 7)[:], *tokens(2, 1), out[:1])
+    with pytest.raises(ValueError, match="zip"):
+        bound.step(ints(6, 7), *tokens(2, 1))
+    bound.run()
+    gdn.step(plain, ints(1, 2), *given)
+    assert same(pool, plain)
+
+
 def test_arguments_are_those_of_a_step(tiny: host.Module) -> None:
     """Every kernel, every argument, on a sliced pool: equal numbers, equal pointers."""
     spy = Spy()
@@ -189,5 +203,36 @@ def test_adapters_are_passed_by(cached: bool) -> None:
 
 
 def test_no_rows_launch_nothing(gdn: host.Module) -> None:
+    """In any number of calls, with the same tensors and with others."""
     pool = allocate(gdn)
-    assert operators(gdn, pool).step(ints(), *tokens(0, 0)).shape == (0, HV, V)
+    calls = operators(gdn, pool)
+    out = torch.empty(0, HV, V, dtype=torch.bfloat16)
+    bound = BoundStep(gdn, pool, ints(), tokens(0, 0), out)
+    for seed in range(3):
+        assert calls.step(ints(), *tokens(0, seed)).shape == (0, HV, V)
+        bound.step(ints(), *tokens(0, seed), out.clone())
+    bound.run()
+    with pytest.raises(host.ArgumentError, match=r"q: expected shape \[0, 2, 16\]"):
+        bound.step(ints(), *tokens(1, 0), out)
+
+
+def test_a_bound_step_drops_drafts(gdn: host.Module) -> None:
+    """As the module's step does: a commit that follows finds none."""
+    plain, pool = allocate(gdn, drafts=4), allocate(gdn, drafts=4)
+    slots, given = ints(3, 0), tokens(2, 0)
+    drafts = [torch.stack([x, x, x], dim=1) for x in given[:5]]
+    out = torch.empty(2, HV, V, dtype=torch.bfloat16)
+    for each in (plain, pool):
+        gdn.verify(each, ints(0, 3, 5), *(torch.cat([x, x[:1]]) for x in drafts), *given[5:])
+    gdn.step(plain, slots, *given)
+    BoundStep(gdn, pool, slots, given, out).run()
+    assert pool.pending[[0, 3, 5], 0].tolist() == [0, 0, 3]
+    for each in (plain, pool):
+        gdn.commit(each, slots, ints(3, 3))
+    assert pool.cursor[[0, 3, 5], 0].tolist() == [1, 1, 0]
+    assert same(pool, plain)
+
+
+def test_operators_refuse_pools_with_drafts(gdn: host.Module) -> None:
+    with pytest.raises(host.ArgumentError, match="pool: expected one without drafts, found drafts"):
+        operators(gdn, allocate(gdn, drafts=2))

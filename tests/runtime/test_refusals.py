@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny_pools import SIZES, Spy, inputs, ints, sliced
 
+import leapgen
 from leapgen.runtime import host
 
 Call = Callable[[host.Module, host.Pool], object]
@@ -158,6 +159,44 @@ def test_limits_of_a_module(tiny: host.Module) -> None:
     module.allocate(1, **SIZES)
     with pytest.raises(host.ArgumentError, match="tiny for cpu: K above 64"):
         module.allocate(1, **{**SIZES, "K": 72})
+
+
+def test_limits_of_drafts(tiny: host.Module) -> None:
+    """The window that a flush sees has the drafts in it; what verifies them is told of both."""
+
+    def limits(K: int, V: int, H: int, HV: int, P: int, R: int, D: int = 0) -> str | None:
+        asked.append((P, D))
+        return "too many drafts" if D > 3 else None
+
+    asked: list[tuple[int, int]] = []
+    kernels = {**tiny.kernels, "verify": tiny.kernels["step"]}
+    module = replace(tiny, kernels=kernels, limits=limits)
+    module.shape(**SIZES, drafts=3)
+    assert asked == [(7, 0), (4, 3)]
+    with pytest.raises(host.ArgumentError, match="tiny for cpu: too many drafts"):
+        module.shape(**SIZES, drafts=4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "arch", "sizes", "most"),
+    [
+        ("gdn", "sm120", {"K": 256, "V": 256, "compensators": 0}, 8),
+        ("kda", "sm120", {"K": 128, "V": 128, "window": 64}, 8),
+        ("gdn", "sm90", {"K": 128, "V": 128}, 16),
+        ("gdn", "sm120", {"K": 128, "V": 128}, 16),
+    ],
+)
+def test_drafts_that_a_block_cannot_hold(
+    spec: str, arch: str, sizes: dict[str, int], most: int
+) -> None:
+    """By the kernel's own count of its shared memory, before anything is compiled."""
+    module = leapgen.load(spec, arch=arch)
+    for drafts in (0, 8, 16):
+        if drafts <= most:
+            module.shape(H=2, drafts=drafts, **sizes)
+    if most < 16:
+        with pytest.raises(host.ArgumentError, match=r"16 drafts and .* verify takes \d+ bytes"):
+            module.shape(H=2, drafts=16, **sizes)
 
 
 def broken(name: str, tensor: torch.Tensor) -> torch.Tensor:
