@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +12,14 @@ from leapgen.bench.results import Record, Report, read
 from leapgen.diagnostics import LeapgenError
 
 
+OTHERS = ("*-dram", "host-*", "endtoend*")
+"""Results of other kinds: memory counters, the host's costs, whole models."""
+
+
 def reports(tuning: Path) -> Iterator[tuple[Path, Report]]:
     """Benchmark results under tuning/. Errors: ValueError for a file that cannot be read."""
     for path in sorted(tuning.glob("*/bench/*.json")):
-        if not path.stem.endswith("-dram"):
+        if not any(fnmatch(path.stem, pattern) for pattern in OTHERS):
             yield path, read(path)
 
 
