@@ -10,6 +10,7 @@ import torch
 from bench_fakes import CPU, HV, ROWS, CountingTimer, H, small_case, subject
 
 from leapgen.bench import cases, check, counts, measure
+from leapgen.bench.contender import contender
 from leapgen.bench.ours import Ours
 from leapgen.bench.timing import Timing, WallTimer, ceilings, timer_for
 
@@ -159,3 +160,28 @@ def test_timing_and_ceilings() -> None:
     top = ceilings(timer, CPU, 1)
     assert top.read > 1e8
     assert top.in_place > 1e8
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "leap4"])
+def test_check_holds_a_kernel_against_its_own_format(format: str) -> None:
+    """What a format loses is no fault of the kernel; a code that no rounding gives is one."""
+    who = contender("gdn", "cpu", None, format)
+    shape = who.module.shape(**who.sizes(1, 2))
+    session = Ours(who, cases.Draws(who.spec, CPU).case(shape, ROWS, 1))
+    error, bound = check.ours(session)
+    assert 0 < error <= bound < 0.01
+    if not who.records:
+        lost, _ = check.peer(session, session.case, who.spec, 1)
+        assert lost > 10 * bound
+    right = type(session).step
+
+    def wrong(self: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+        out = right(self, *arguments, **options)
+        last = self.pool["payload"][0, 0].view(torch.uint8)
+        last.copy_(last.flip(0))
+        return out
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(session), "step", wrong)
+        error, bound = check.ours(session)
+    assert error > bound
