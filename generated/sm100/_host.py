@@ -161,8 +161,9 @@ class Input:
     dtype: str
     constant: bool = False
 
-    def sizes(self, rows: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
-        """[*rows, heads, axis], as far as they exist."""
+    def sizes(self, rows: int | tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+        """[*rows, heads, axis], as far as they exist; rows: one number or more."""
+        rows = (rows,) if isinstance(rows, int) else rows
         axis = (shape.size(self.axis),) if self.axis else ()
         heads = shape.HV if self.per == "value" else shape.H
         return (heads, *axis) if self.constant else (*rows, heads, *axis)

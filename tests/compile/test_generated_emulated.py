@@ -31,7 +31,7 @@ from leapgen.runtime import emulated
 from leapgen.schedule.arch import arch_named
 
 MATRIX = (64, 32)  # (K, V) of the matrix path; PLAIN: of the other
-HALF = (32, 48)  # the payload as for the matrix path, the value channels no whole warps
+HALF = (32, 16)  # the payload as for the matrix path, the value channels no whole warp
 HEADS = (2, 4)
 
 
