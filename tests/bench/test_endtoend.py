@@ -87,6 +87,7 @@ def test_what_does_not_fit_into_the_budget_is_named(tmp_path: Path) -> None:
         assert not part["points"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of memory at the computed size: recorded, and smaller ones tried."""
     monkeypatch.setattr(endtoend, "REPLAY_SHARE", 0.02)

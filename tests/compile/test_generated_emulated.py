@@ -67,7 +67,7 @@ def test_random_operations(arch: str, name: str, dims: tuple[int, int]) -> None:
     assert trial(name, arch, dims, 24).flushed
 
 
-@modules(("sm90", "gdn", PLAIN), ("sm90", "kda", HALF))
+@modules(("sm90", "gdn", PLAIN))
 def test_every_access_watched(arch: str, name: str, dims: tuple[int, int]) -> None:
     """Races, bounds and alignment are errors here."""
     trial(name, arch, dims, 1, checked=True)

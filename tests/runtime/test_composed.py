@@ -171,7 +171,7 @@ def test_draws_are_the_models_and_travel_with_a_copy() -> None:
     assert (ends[0] == ends[1]).all()
 
 
-@pytest.mark.parametrize("arch", ["cpu", "sm90"])
+@pytest.mark.parametrize("arch", ["cpu", pytest.param("sm90", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_draws_do_not_depend_on_what_a_slot_held(name: str, arch: str) -> None:
     """A used slot and a new one, loaded or emptied: equal bits, also after the next store."""
