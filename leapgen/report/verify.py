@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -234,7 +233,9 @@ def _drift(chain: pipeline.Chain, request: Request) -> Section:
     title = f"drift of the state over {request.tokens:,} tokens, {heads} heads, against float64"
     section = Section(title)
     if not format.windowed:
-        _drift_of_steps(section.ledger, found.line("per step").state_mean, chain, request.tokens)
+        error = found.line("per step").state_mean ** 0.5
+        limit = min(1.0, tolerance.CREST * _drift_bound(chain, request.tokens))
+        section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = request.tokens >= DRIFT_TOKENS
     required = required_gains(chain.plan)
@@ -244,19 +245,6 @@ def _drift(chain: pipeline.Chain, request: Request) -> Section:
         name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
         section.ledger.at_least(name, found.ratio(worse, better), bound)
     return section
-
-
-def _drift_of_steps(ledger: Ledger, squared: float, chain: pipeline.Chain, tokens: int) -> None:
-    """Error of a format that stores every step. Half a step is 2^-bits of a peak at best; where
-    that, a crest above what is stored and above what is read, is the state's own size at a single
-    store, the error says what the format is worth, and nothing is required of it."""
-    error = squared**0.5
-    if tolerance.CREST**2 * 2.0**-chain.plan.format.bits < 1.0:
-        limit = min(1.0, tolerance.CREST * _drift_bound(chain, tokens))
-        ledger.compare("error of the state over its size, mean of heads", error, limit)
-        return
-    gain = 0.0 if math.isnan(error) else 1.0 / max(error, 1e-300)
-    ledger.at_least("size of the state over its error, mean of heads", gain, 0.0)
 
 
 def required_gains(plan: Plan) -> dict[str, float]:
