@@ -66,9 +66,17 @@ def parse(arguments: Sequence[str] | None, models: Sequence[str]) -> argparse.Na
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--from", dest="saved", type=Path, default=None, help="draw a result")
     options = parser.parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
-    options.command = " ".join([program, *given])
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options.command = " ".join([program, *_without_place(given)])
     return options
+
+
+def _without_place(words: list[str]) -> list[str]:
+    """A command line without where its result goes, which is the machine's alone."""
+    if "--json" in words:
+        at = words.index("--json")
+        return words[:at] + words[at + 2 :]
+    return [word for word in words if not word.startswith("--json=")]
 
 
 def finish(

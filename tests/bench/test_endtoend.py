@@ -156,3 +156,10 @@ def test_lengths_keep_their_distribution() -> None:
     assert np.median(found) / np.mean(found) == pytest.approx(0.7, abs=0.06)  # exp(-sigma^2/2)
     assert max(found) <= 32768 * factor + 1
     assert lengths(4000, 400_000) == (found, factor)
+
+
+@pytest.mark.parametrize("place", [["--json", "here/x.json"], ["--json=here/x.json"], []])
+def test_the_recorded_command_names_no_place(place: list[str]) -> None:
+    options = results.parse(["--budget", "5", *place, "--tiny"], ["one"])
+    assert options.command == "python -m leapgen.bench.endtoend --budget 5 --tiny"
+    assert (options.json is None) == (not place)
