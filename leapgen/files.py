@@ -129,9 +129,10 @@ def write_folder(path: Path, files: Mapping[str, str]) -> bool:
 
 def _holds(folder: Path, files: Mapping[str, str]) -> bool:
     """Whether a folder has these files; folders inside it, as of bytecode, do not count."""
-    if not folder.is_dir():
+    try:
+        found = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    except FileNotFoundError:  # perhaps another process has just removed it
         return False
-    found = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     return found == {name: text.encode() for name, text in files.items()}
 
 

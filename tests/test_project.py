@@ -36,7 +36,8 @@ LAYERS = (
 )
 BESIDE_CLI = {"pipeline", "__init__"}  # these import the runtime, but only inside functions
 PURE = ("diagnostics", "tensors", "spec", "algebra", "formats", "schedule", "emit")
-LONGEST = 330
+LONGEST = 310
+LONGEST_TESTS = 330
 
 
 def part_of(module: str) -> str:
@@ -132,12 +133,15 @@ def test_no_model_names(folder: str) -> None:
 
 
 def test_files_are_short() -> None:
-    files = [*python_files(), *(ROOT / "templates").rglob("*.j2"), *(ROOT / "tests").rglob("*.py")]
-    lengths = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in files
+    product = [*python_files(), *(ROOT / "templates").rglob("*.j2")]
+    limits = dict.fromkeys(product, LONGEST)
+    limits |= dict.fromkeys((ROOT / "tests").rglob("*.py"), LONGEST_TESTS)
+    long = {
+        f"{path.relative_to(ROOT)}: {lines} lines of {limit}"
+        for path, limit in limits.items()
+        if (lines := len(path.read_text().splitlines())) > limit
     }
-    long = {name: n for name, n in lengths.items() if n > LONGEST}
-    assert not long, f"over {LONGEST} lines: {long}"
+    assert not long, long
 
 
 def test_nothing_is_swallowed_or_left_open() -> None:
