@@ -58,7 +58,7 @@ class Plan:
     @property
     def draft_kernels(self) -> tuple[str, ...]:
         """Names of the kernels for drafts: without records there is nothing to take back."""
-        return DRAFT_KERNELS if self.format.takes_drafts else ()
+        return DRAFT_KERNELS if self.windowed else ()
 
     def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
         """The tensors of a pool of this shape: with drafts, also how many of them are pending."""
