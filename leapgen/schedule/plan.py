@@ -20,7 +20,7 @@ __all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
 
 RECORD_TYPES = ("fp16", "bf16", "fp32")
 KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
-DRAFT_KERNELS = ("verify", "commit")
+DRAFT_KERNELS = ("verify",)
 
 
 class PlanError(LeapgenError):
