@@ -81,7 +81,9 @@ class Checkpoints(Drafts):
             if not _kept(buffer, kind):
                 continue
             values = pool[buffer.name][index]
-            if buffer.role == "payload" and not buffer.packed(pool.shape):
+            if buffer.role == "payload" and buffer.packed(pool.shape):
+                values = self.layout.planes(values, pool.shape)
+            elif buffer.role == "payload":
                 values = values[..., order]
             elif buffer.role == "record":
                 values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
@@ -111,6 +113,8 @@ class Checkpoints(Drafts):
             if payload:
                 canonical, values = values, torch.empty_like(values).flatten(2)
                 values[..., order] = canonical
+            elif buffer.role == "payload":
+                values = self.layout.planes(values, pool.shape, back=True)
             ready[buffer.name] = values
         if "cursor" in pool and kind == "checkpoint":
             ready["cursor"] = torch.zeros_like(pool["cursor"][index])
