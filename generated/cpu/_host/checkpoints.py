@@ -11,7 +11,7 @@ import torch
 
 from .checks import check_tensor
 from .descriptors import CHECKPOINT, DTYPES, EXPORT_VERSION, Buffer
-from .drafts import Drafts
+from .drafts import Drafts, no_drafts
 from .errors import refuse
 from .pool import Pool
 
@@ -70,9 +70,8 @@ class Checkpoints(Drafts):
         position = (pool["phase"][index] + pool["cursor"][index]) % P
         pool["phase"][index] = P
         rows, values = self._rows(pool, slots, 0)
-        self._launch("flush", pool, rows, values, check=False)
+        self._launch("flush", pool, rows, {**values, **no_drafts(pool)}, check=False)
         pool["phase"][index] = position
-        self._drop(pool, rows, values)
         pool.forced += rows
 
     def _export(self, pool: Pool, index: torch.Tensor, kind: str) -> dict[str, Any]:
@@ -82,7 +81,9 @@ class Checkpoints(Drafts):
             if not _kept(buffer, kind):
                 continue
             values = pool[buffer.name][index]
-            if buffer.role == "payload" and not buffer.packed(pool.shape):
+            if buffer.role == "payload" and buffer.packed(pool.shape):
+                values = self.layout.planes(values, pool.shape)
+            elif buffer.role == "payload":
                 values = values[..., order]
             elif buffer.role == "record":
                 values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
@@ -112,6 +113,8 @@ class Checkpoints(Drafts):
             if payload:
                 canonical, values = values, torch.empty_like(values).flatten(2)
                 values[..., order] = canonical
+            elif buffer.role == "payload":
+                values = self.layout.planes(values, pool.shape, back=True)
             ready[buffer.name] = values
         if "cursor" in pool and kind == "checkpoint":
             ready["cursor"] = torch.zeros_like(pool["cursor"][index])

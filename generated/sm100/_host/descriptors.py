@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -23,7 +23,7 @@ LARGEST_STRIDE = 1 << 32  # of elements, of 16 bytes in a pool
 CHANNELS = 8  # K and V are multiples of it
 MOST_CHANNELS = 256  # a block has a thread for each
 MOST_DRAFTS = 16
-DRAFT_KERNELS = ("verify", "commit")
+DRAFT_KERNELS = ("verify",)
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
 EXPORT_VERSION = 2
 STORED = ("payload", "scale", "compensator", "residual")  # roles of what a state is made of
@@ -50,11 +50,6 @@ class Shape:
         product, _, divisor = word.partition("/")
         whole = prod(int(f) if f.isdigit() else values[f] for f in product.split("*"))
         return -(-whole // int(divisor or 1))
-
-    @property
-    def widened(self) -> Shape:
-        """A window as long as what a slot has room for, for the flush that follows a commit."""
-        return replace(self, P=self.P + self.D, D=0)
 
     @property
     def builder_arguments(self) -> tuple[int, ...]:
@@ -84,7 +79,7 @@ class Buffer:
         return tuple(shape.size(word) for word in (self.heads, *self.tile))
 
     def packed(self, shape: Shape) -> bool:
-        """Whether an element holds several codes: such planes are in canonical order already."""
+        """Whether an element holds several codes."""
         return prod(self.sizes(shape)[1:]) < shape.K * shape.V
 
     def strides(self, shape: Shape) -> tuple[int, ...]:
@@ -147,10 +142,15 @@ class Kernel:
 @dataclass(frozen=True)
 class Layout:
     """Private order of a payload tile: `offset(k, v, K, V)` is the element that holds (k, v), in
-    integer arithmetic that torch's integer tensors understand."""
+    integer arithmetic that torch's integer tensors understand.
+
+    plane   (i, each, K, V): where a plane of `each` codes a byte, lowest bits first, has the code
+            of element i; None: in canonical order
+    """
 
     name: str
     offset: Callable[..., Any]
+    plane: Callable[..., Any] | None = None
 
     def order(self, shape: Shape, device: torch.device | str = "cpu") -> torch.Tensor:
         """[K, V] int64: where each canonical element lies in the tile."""
@@ -158,6 +158,23 @@ class Layout:
         k, v = (torch.arange(n, dtype=torch.int64, device=device) for n in (K, V))
         order: torch.Tensor = self.offset(k[:, None].expand(K, V), v.expand(K, V), K, V)
         return order
+
+    def planes(self, values: torch.Tensor, shape: Shape, back: bool = False) -> torch.Tensor:
+        """A plane of packed codes [..., bytes] in canonical order (a value channel's keys are
+        neighbours); back: from canonical to private order."""
+        if self.plane is None:
+            return values
+        each = shape.K * shape.V // values.shape[-1]
+        order = self.order(shape, values.device).T.flatten()
+        place = self.plane(order, each, shape.K, shape.V)
+        shift = torch.arange(each, device=values.device) * (8 // each)
+        codes = (values[..., None] >> shift & (1 << 8 // each) - 1).flatten(-2)
+        if back:
+            found = torch.empty_like(codes)
+            found[..., place] = codes
+        else:
+            found = codes[..., place]
+        return (found.reshape(*values.shape, each) << shift).sum(dim=-1).to(values.dtype)
 
     def tag(self, shape: Shape) -> str:
         """Identifies the order at one shape."""
