@@ -144,8 +144,8 @@ class Bundle:
         found = self.manifest.get("schema")
         if found != SCHEMA:
             raise BundleError(f"{path}: schema: expected {SCHEMA}, found {found}")
-        for name in ("host.py", *COPIED):
-            self._check(f"_{name}")
+        for name in ("__init__.py", "_host.py", *(f"_{copied}" for copied in COPIED)):
+            self._check(name)
 
     def text(self) -> str:
         """A line a module and shape, with the kernels that are compiled for it."""
@@ -305,8 +305,10 @@ class Bundle:
             if numbers in (known.widened.builder_arguments, known.builder_arguments):
                 return None
         shape = {"D": 0, **dict(zip(_NUMBERS, numbers, strict=False))}
-        there = "; ".join(map(_words, shapes))
-        return f"the bundle has {there}; not {_words(shape)}, which `compile=True` would compile"
+        there, asked = "; ".join(map(_words, shapes)), _words(shape)
+        if any(shape == {**known, "P": shape["P"], "D": 0} for known in shapes):
+            asked += " (the window with its drafts)"
+        return f"the bundle has {there}; not {asked}, which `compile=True` would compile"
 
     def _table(self, module: Mapping[str, Any]) -> Sequence[host.Tuned]:
         """Tuned configs of the present device; those of its product if it has none of its own."""
