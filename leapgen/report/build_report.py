@@ -12,7 +12,7 @@ from typing import Any
 from leapgen import paths, pipeline
 from leapgen.emit.render import Source, render
 from leapgen.files import write_atomic
-from leapgen.formats.table import FORMATS
+from leapgen.formats.table import FORMATS, NAMED
 from leapgen.report import manifest, targets
 from leapgen.report.progress import Step
 from leapgen.report.text import table
@@ -38,6 +38,7 @@ class Request:
     picks: Mapping[str, str] = field(default_factory=dict)
     all_choices: bool = False
     compile: bool = False
+    kernels: tuple[str, ...] = ()
     check: bool = False
 
 
@@ -80,13 +81,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A module that a request names. kept: as a file, or as a digest in the manifest only;
-    compiled: by `--compile`."""
+    """A module that a request names. kept: as a file, or as a digest in the manifest only; own: of
+    the spec's own format; compiled: by `--compile`."""
 
     spec: Spec
     source: Source
     arch: str
     kept: bool
+    own: bool = True
     compiled: bool = True
 
 
@@ -104,7 +106,7 @@ def build(request: Request, step: Step) -> Result:
     """
     host, book = paths.host_file().read_text(), manifest.read(request.out)
     wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
-    result = Result(usage=_compile(wanted, book, step) if request.compile else [])
+    result = Result(usage=_compile(wanted, request, book, step) if request.compile else [])
     for path in sorted({f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}):
         result.rows.append(_file(request, path, host, ""))
     for w in wanted:
@@ -155,6 +157,11 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
             default = w.spec.state.format == spec.state.format
             kept = w.arch in (target.files if default else SHOWN)
             yield replace(w, kept=kept, compiled=kept or default)
+        for arch in target.presets:
+            named = [n for n, f in NAMED.items() if f.kernels_on(arch_named(arch).gpu)]
+            rest = tuple(n for n in named if arch in request.archs and n not in FORMATS)
+            for w in _modules(path, (arch,), {}, rest, False, step):
+                yield replace(w, compiled=False)
         for choice, options in spec.choices.items() if target.every else ():
             for option in options[1:]:
                 for w in _modules(path, archs, {choice: option}, (None,), False, step):
@@ -167,11 +174,14 @@ def _as_noted(w: Wanted, request: Request, book: manifest.Manifest) -> Wanted:
     return replace(w, kept=w.kept and not digest_only)
 
 
-def _compile(wanted: Iterable[Wanted], book: manifest.Manifest, step: Step) -> list[Usage]:
+def _compile(
+    wanted: Iterable[Wanted], request: Request, book: manifest.Manifest, step: Step
+) -> list[Usage]:
     # Only here, since these need torch and TileLang: rendering needs neither.
     from leapgen.report.compiled import usage
 
-    return usage([(w.spec, w.source, w.arch) for w in wanted if w.compiled], book.known(), step)
+    modules = [(w.spec, w.source, w.arch, w.own) for w in wanted if w.compiled]
+    return usage(modules, book.known(), step, request.kernels)
 
 
 def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:
@@ -202,7 +212,7 @@ def _modules(
         for arch in archs:
             source = render(pipeline.schedule(window, spec, arch), spec, default)
             step(source.path)
-            yield Wanted(spec, source, arch, kept)
+            yield Wanted(spec, source, arch, kept, spec.state.format == default)
 
 
 def _file(request: Request, path: str, text: str, digest: str) -> Row:

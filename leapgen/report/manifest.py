@@ -4,7 +4,8 @@ modules    path -> digest of a file that lies in the folder, with the spec, pick
            that gave it
 digests    path -> digest of a module that is not kept as a file
 resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
-           digest of the part of the module's text that the kernel comes from
+           digest of the part of the module's text that the kernel comes from; a list whose entries
+           `columns` names
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from leapgen.report.doctor import version
 from leapgen.report.usage import Key, Usage
 
 NAME = "MANIFEST.json"
-SCHEMA = 2
+SCHEMA = 3
+COLUMNS = tuple(f.name for f in fields(Usage) if f.name not in ("path", "models"))
 
 
 @dataclass
@@ -41,23 +43,21 @@ class Manifest:
         """Records of this version of TileLang; what another version made says nothing."""
         if self.tilelang != version("tilelang"):
             return {}
-        names = {f.name for f in fields(Usage)}
         rows = [
-            Usage(path=path, models=(), **{k: v for k, v in record.items() if k in names})
+            Usage(path=path, models=(), **record)
             for path, records in self.resources.items()
             for record in records
         ]
         return {u.key: u for u in rows}
 
     def measured(self, usage: Iterable[Usage]) -> None:
-        """Notes what kernels need; replaces the entries of their modules."""
+        """Notes what kernels need; replaces the entries of these kernels at their shapes."""
         if self.tilelang != version("tilelang"):
             self.tilelang, self.resources = version("tilelang"), {}
-        fresh: dict[str, list[dict[str, Any]]] = {}
-        for u in usage:
-            record = {k: v for k, v in asdict(u).items() if k not in ("path", "models")}
-            fresh.setdefault(u.path, []).append(record)
-        self.resources |= fresh
+        found = {**self.known(), **{u.key: u for u in usage}}
+        for path in {u.path for u in usage}:
+            rows = [asdict(u) for u in found.values() if u.path == path]
+            self.resources[path] = [{name: row[name] for name in COLUMNS} for row in rows]
 
     def text(self) -> str:
         """JSON with one record a line, sorted, so that a change is a readable diff."""
@@ -65,6 +65,7 @@ class Manifest:
         parts += [
             _table("modules", {k: json.dumps(v) for k, v in self.modules.items()}),
             _table("digests", {k: json.dumps(v) for k, v in self.digests.items()}),
+            f'  "columns": {json.dumps(COLUMNS)}',
             _table("resources", {k: _records(v) for k, v in self.resources.items()}),
         ]
         return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -76,7 +77,12 @@ def read(folder: Path) -> Manifest:
     data = json.loads(path.read_text()) if path.is_file() else {}
     if data.get("schema") != SCHEMA:
         return Manifest()
-    return Manifest(data["tilelang"], data["modules"], data["digests"], data["resources"])
+    columns = data["columns"]
+    resources = {
+        path: [dict(zip(columns, record, strict=True)) for record in records]
+        for path, records in data["resources"].items()
+    }
+    return Manifest(data["tilelang"], data["modules"], data["digests"], resources)
 
 
 def _table(name: str, rows: Mapping[str, str]) -> str:
@@ -85,5 +91,6 @@ def _table(name: str, rows: Mapping[str, str]) -> str:
 
 
 def _records(records: Iterable[Mapping[str, Any]]) -> str:
-    lines = ",\n".join(f"      {json.dumps(record)}" for record in records)
+    rows = ([record[name] for name in COLUMNS] for record in records)
+    lines = ",\n".join(f"      {json.dumps(row, separators=(',', ':'))}" for row in rows)
     return f"[\n{lines}\n    ]"

@@ -7,7 +7,8 @@ import pytest
 
 from leapgen.formats.presets import PRESETS
 from leapgen.formats.table import FORMATS
-from leapgen.oracle.tolerance import STRETCH, bounds, distance, half_steps
+from leapgen.formats.transforms import rotation
+from leapgen.oracle.tolerance import RARE, STRETCH, bounds, distance, half_steps, turned
 
 INT8, BF16, FP32 = (FORMATS[n] for n in ("leapquant-int8", "bf16-window", "fp32-window"))
 
@@ -62,6 +63,20 @@ def test_half_steps_bound_every_element_and_the_stretch_holds(row: object, sprea
     half = half_steps(row, stored.codes)  # type: ignore[arg-type]
     assert (np.abs(row.restore(stored) - S) <= 1.001 * half + 1e-6 * np.abs(S).max()).all()  # type: ignore[attr-defined]
     assert half.max() <= STRETCH * row.noise() * np.abs(S).max()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("K", "V"), [(16, 24), (64, 32), (128, 128)])
+def test_what_a_rotation_makes_of_rounding(K: int, V: int) -> None:
+    """Channels whose RMS is their peak, the worst case: 60 heads stay below the bound, and some
+    come near enough for a third of it to fail."""
+    u = 3**0.5 * turned(K, V) - 2 * np.log(2 * K)
+    assert V * (1 + u) * np.exp(-u) == pytest.approx(RARE)
+    rng, turn = np.random.default_rng(4), rotation(K).astype(np.float64)
+    x = turn @ rng.choice([-1.0, 1.0], (60, K, V))
+    step = np.abs(x).max(axis=1, keepdims=True) / 127  # eta is half of 1 / 127
+    back = turn.T @ (np.rint(x / step) * step - x)
+    worst = np.abs(back).max() * 2 * 127
+    assert turned(K, V) / 3 < worst < turned(K, V)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
