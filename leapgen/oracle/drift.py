@@ -181,7 +181,7 @@ def growth(
         if (t + 1) % EVERY == 0:
             error, power = _squares(store(truth.S.astype(np.float32)), truth.S, (-2, -1))
             lost, whole = lost + error, whole + power
-    return tuple(kept * lost / whole)
+    return tuple(map(float, kept * lost / whole))
 
 
 class _Store:
