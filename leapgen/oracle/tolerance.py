@@ -53,12 +53,12 @@ def turned(K: int, V: int) -> float:
     A rotated channel's number is a sum of K of the channel's with hashed signs, over sqrt(K): by
     Hoeffding's inequality it is beyond m times the channel's RMS with a chance of at most
     2 exp(-m^2 / 2), so that the largest of a channel, M times its RMS, has
-    P(M > m) <= 2K exp(-m^2 / 2). A code is then off by at most h = eta M RMS: uniformly, and (as for
-    a walk) independently of others, so that sums have the tails of a normal variable of variance
-    h^2 / 3. Rotating back sums K of them with signs over sqrt(K): T h / sqrt(3) for the worst of the
-    channel, with P(T > t) <= 2K exp(-t^2 / 2); errors of f stores leave T h sqrt(f / 3). As
-    M T <= M^2/2 + T^2/2, and both halves are at most ln(2K) plus an exponential variable, with
-    u = c - 2 ln(2K)
+    P(M > m) <= 2K exp(-m^2 / 2). A code is then off by at most h = eta M RMS: uniformly, and (as
+    for a walk) independently of others, so that sums have the tails of a normal variable of
+    variance h^2 / 3. Rotating back sums K of them with signs over sqrt(K): T h / sqrt(3) for the
+    worst of the channel, with P(T > t) <= 2K exp(-t^2 / 2); errors of f stores leave
+    T h sqrt(f / 3). As M T <= M^2/2 + T^2/2, and both halves are at most ln(2K) plus an exponential
+    variable, with u = c - 2 ln(2K)
 
         P(M T > c in any of V channels) <= V (1 + u) exp(-u),
 

@@ -1,4 +1,4 @@
-"""`leapgen verify --record`, what `leapgen list --formats` makes of it, and formats that diverge."""
+"""`verify --record`, what `list --formats` makes of it, and formats that diverge."""
 
 from __future__ import annotations
 
