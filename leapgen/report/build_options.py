@@ -35,6 +35,10 @@ def build(
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile too; table of registers and memory.")
     ] = False,
+    remeasure: Annotated[
+        bool,
+        typer.Option("--remeasure", help="Compile: measure again what another nvcc has measured."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail with a diff if a file differs.")
     ] = False,
@@ -65,7 +69,9 @@ def build(
     picks = parsed_picks(pick)
     words = tuple(word.strip() for word in kernels.split(",") if word.strip())
     if bundle is not None:
-        _no_others(compile=compile, check=check, all_choices=all_choices, out=out.name)
+        _no_others(
+            compile=compile, remeasure=remeasure, check=check, all_choices=all_choices, out=out.name
+        )
         if not specs:
             raise typer.BadParameter("name the specs of the bundle", param_hint="SPEC")
         if shape and model:
@@ -73,6 +79,8 @@ def build(
         sizes = tuple(_sizes(text) for text in shape or ())
         chosen = {"models": tuple(model or ()), "shapes": sizes, "kernels": words}
         return _bundle(tuple(specs), arch, bundle, format, picks, chosen, as_json)
+    if remeasure and not compile:
+        raise typer.BadParameter("measures when kernels are compiled", param_hint="--compile")
     if model or shape:
         raise typer.BadParameter("--model and --shape belong to it", param_hint="--bundle")
     if words and not compile:
@@ -89,6 +97,7 @@ def build(
         all_choices=all_choices,
         compile=compile,
         kernels=words,
+        remeasure=remeasure,
         check=check,
     )
     with steps("build") as step:

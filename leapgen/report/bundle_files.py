@@ -7,7 +7,6 @@ import hashlib
 import json
 import platform
 import re
-import subprocess
 import sysconfig
 import zipfile
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from leapgen import paths
 from leapgen.files import write_atomic
-from leapgen.report.resources import find_nvcc
-from leapgen.runtime import assemble, bundled
+from leapgen.report.resources import nvcc_version
+from leapgen.runtime import bundled
 from leapgen.schedule.arch import arch_named
 
 INIT = '''"""Compiled kernels, made by leapgen; nothing is compiled or tuned here unless asked.
@@ -53,7 +53,7 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
         "schema": bundled.SCHEMA,
         "package": package,
         "versions": {n: metadata.version(n) for n in ("leapgen", "tilelang", "torch")}
-        | ({"nvcc": _nvcc()} if any(row.gpu for row in rows) else {}),
+        | ({"nvcc": nvcc_version()} if any(row.gpu for row in rows) else {}),
         "machine": {"name": platform.machine(), "features": sorted(bundled.features())},
         "archs": {
             row.name: {
@@ -67,18 +67,13 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _nvcc() -> str:
-    done = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True)
-    found = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)
-    return found.group(1) if found else "unknown"
-
-
 def finish(root: Path, book: dict[str, Any]) -> None:
     """Writes the fixed files, and last the manifest with the digest of every other file."""
     for name in bundled.COPIED:
         path = Path(bundled.__file__).with_name(name)
         put(root / f"_{path.name}", standing_alone(path.read_text(encoding="utf-8")))
-    put(root / "_host.py", assemble.host_text())
+    for name, text in paths.host_files().items():
+        put(root / paths.HOST / name, text)
     put(root / "__init__.py", INIT.format(example=book["modules"][0]["name"]))
     files = sorted(p for p in root.rglob("*") if p.is_file())
     book["files"] = {p.relative_to(root).as_posix(): bundled.digest_of(p) for p in files}
@@ -95,7 +90,7 @@ def standing_alone(text: str) -> str:
         flags=re.MULTILINE,
     )
     return re.sub(
-        r"^from leapgen\.runtime\.(\w+) import", r"from ._\1 import", text, flags=re.MULTILINE
+        r"^from leapgen\.runtime\.([\w.]+) import", r"from ._\1 import", text, flags=re.MULTILINE
     )
 
 
