@@ -18,6 +18,7 @@ from leapgen.formats.factors import LEAST_SCALE, Factor
 from leapgen.formats.grids import GRIDS, Grid, Levels, Symmetric
 from leapgen.formats.scales import Scale
 from leapgen.schedule.arch import Arch
+from leapgen.schedule.layout import can_fragment
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,17 @@ def codec(format: Composed, arch: Arch) -> Codec:
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
         paired=GridText(grid, format.stochastic, arch).converted,
-        tables=_tables(grid) if isinstance(grid, Levels) and grid.bits == 4 else (),
+        tables=_tables(grid) if can_fragment(arch, format) else (),
         unit=_unit(grid),
         text=text(format, arch),
     )
 
+
+CHOSEN = (
+    "static __device__ __forceinline__ unsigned leapgen_chosen(unsigned a, unsigned b, unsigned s) "
+    '{ unsigned d; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s)); return d; }'
+)
+"""`__byte_perm` without its masks, for selectors whose digits are below eight."""
 
 LARGEST_LEVEL = 127 * 256 + 127
 """The largest number of two signed digits."""
@@ -162,8 +169,10 @@ def _unit(grid: Grid) -> float:
     return 2.0 ** (grid.bits - 8) if isinstance(grid, Symmetric) else 1.0
 
 
-def _tables(grid: Levels) -> tuple[tuple[int, ...], ...]:
-    """Levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
+def _tables(grid: Grid) -> tuple[tuple[int, ...], ...]:
+    """Sixteen levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
+    if not isinstance(grid, Levels) or grid.bits != 4:
+        return ()
     fixed = np.rint(grid.levels.astype(np.float64) / _unit(grid)).astype(np.int64)
     low = (fixed + 128) % 256 - 128
     digits = ((fixed - low) // 256, low)
@@ -184,6 +193,8 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_philox(of_grid))
     if format.scale.per != "none":
         parts.append(_scale(format, of_grid))
+    if can_fragment(arch, format) and _tables(format.grid):
+        parts.append(CHOSEN)
     return "\n".join(parts)
 
 
