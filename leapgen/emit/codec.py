@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from leapgen.emit.codec_text import GridText
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
-from leapgen.formats.grids import GRIDS, Symmetric
+from leapgen.formats.grids import GRIDS, Grid, Levels, Symmetric
 from leapgen.formats.scales import Scale
 
 
@@ -42,6 +44,9 @@ class Codec:
     per, block, kind   of the scale, see formats.scales.Scale
     stored      the tensor of scales, empty where there is none
     transform   word of formats.transforms
+    tables      of levels: for each of their digits, that of greater weight first, the bytes of all
+                codes in four words
+    unit        what one stands for in the bytes that products take
     text        C functions
     """
 
@@ -64,7 +69,14 @@ class Codec:
     least_factor_scale: float
     power: float
     least_ratio: float
+    tables: tuple[tuple[int, ...], ...]
+    unit: float
     text: str
+
+    @property
+    def left(self) -> int:
+        """How far codes of integers are shifted to fill a byte."""
+        return 8 - self.bits
 
     @property
     def tensor(self) -> bool:
@@ -130,8 +142,28 @@ def codec(format: Composed, gpu: bool) -> Codec:
         least_factor_scale=LEAST_SCALE,
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
+        tables=_tables(grid) if isinstance(grid, Levels) and grid.bits == 4 else (),
+        unit=_unit(grid),
         text=text(format, gpu),
     )
+
+
+LARGEST_LEVEL = 127 * 256 + 127
+"""The largest number of two signed digits."""
+
+
+def _unit(grid: Grid) -> float:
+    if isinstance(grid, Levels):
+        return float(grid.levels[-1]) / LARGEST_LEVEL
+    return 2.0 ** (grid.bits - 8) if isinstance(grid, Symmetric) else 1.0
+
+
+def _tables(grid: Levels) -> tuple[tuple[int, ...], ...]:
+    """Levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
+    fixed = np.rint(grid.levels.astype(np.float64) / _unit(grid)).astype(np.int64)
+    low = (fixed + 128) % 256 - 128
+    digits = ((fixed - low) // 256, low)
+    return tuple(tuple(map(int, d.astype(np.int8).view("<u4"))) for d in digits)
 
 
 def text(format: Composed, gpu: bool) -> str:
