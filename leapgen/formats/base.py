@@ -135,6 +135,12 @@ class Format(ABC):
         return self.windowed
 
     @property
+    def in_words(self) -> bool:
+        """Whether templates may hold a state of this format as words of two FP16 numbers while they
+        close its window: see choices.in_words."""
+        return self.factors in (None, "fp16")
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically: a slot then counts its stores."""
         return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leapgen.diagnostics import listing
 from leapgen.formats.base import CADENCES, FormatError
 from leapgen.formats.factors import FACTORS
-from leapgen.formats.grids import GRIDS, Levels
+from leapgen.formats.grids import GRIDS, Levels, Symmetric
 from leapgen.formats.scales import SCALES
 from leapgen.formats.transforms import TRANSFORMS
 
@@ -68,6 +68,17 @@ def check(c: Choices) -> None:
     found = refusals(c)
     if found:
         raise FormatError("; ".join(f"{r.choice}: {r.message}" for r in found))
+
+
+def in_words(c: Choices) -> bool:
+    """Whether a window of this composition can be closed with the state as words of two FP16
+    numbers, which carry 11 bits: codes that are whole numbers of at most 8, in blocks of 32 keys
+    with E4M3 scales, and factors that are exact operands."""
+    grid, scale = GRIDS[c.payload], SCALES[c.scale]
+    blocks = scale.per == "value" and scale.block == 32 and scale.kind == "e4m3"
+    whole = isinstance(grid, Symmetric) and grid.bits == 8
+    kept = c.transform in ("none", "rms_power") and c.factors in ("none", "int8")
+    return blocks and whole and kept and c.rounding == "nearest"
 
 
 def words() -> dict[str, tuple[str, ...]]:

@@ -82,6 +82,11 @@ class Composed(Format):
         return values and not smooths
 
     @property
+    def in_words(self) -> bool:
+        """What can be told from its choices."""
+        return rules.in_words(self.choices)
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically."""
         return self.choices.rounding == "stochastic"
