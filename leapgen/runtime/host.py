@@ -128,7 +128,7 @@ class Buffer:
         return tuple(shape.size(word) for word in (self.heads, *self.tile))
 
     def packed(self, shape: Shape) -> bool:
-        """Whether an element holds several codes: such planes are in canonical order already."""
+        """Whether an element holds several codes."""
         return prod(self.sizes(shape)[1:]) < shape.K * shape.V
 
     def strides(self, shape: Shape) -> tuple[int, ...]:
@@ -191,10 +191,15 @@ class Kernel:
 @dataclass(frozen=True)
 class Layout:
     """Private order of a payload tile: `offset(k, v, K, V)` is the element that holds (k, v), in
-    integer arithmetic that torch's integer tensors understand."""
+    integer arithmetic that torch's integer tensors understand.
+
+    plane   (i, each, K, V): where a plane of `each` codes a byte, lowest bits first, has the code
+            of element i; None: in canonical order
+    """
 
     name: str
     offset: Callable[..., Any]
+    plane: Callable[..., Any] | None = None
 
     def order(self, shape: Shape, device: torch.device | str = "cpu") -> torch.Tensor:
         """[K, V] int64: where each canonical element lies in the tile."""
@@ -202,6 +207,23 @@ class Layout:
         k, v = (torch.arange(n, dtype=torch.int64, device=device) for n in (K, V))
         order: torch.Tensor = self.offset(k[:, None].expand(K, V), v.expand(K, V), K, V)
         return order
+
+    def planes(self, values: torch.Tensor, shape: Shape, back: bool = False) -> torch.Tensor:
+        """A plane of packed codes [..., bytes] in canonical order (a value channel's keys are
+        neighbours); back: from canonical to private order."""
+        if self.plane is None:
+            return values
+        each = shape.K * shape.V // values.shape[-1]
+        order = self.order(shape, values.device).T.flatten()
+        place = self.plane(order, each, shape.K, shape.V)
+        shift = torch.arange(each, device=values.device) * (8 // each)
+        codes = (values[..., None] >> shift & (1 << 8 // each) - 1).flatten(-2)
+        if back:
+            found = torch.empty_like(codes)
+            found[..., place] = codes
+        else:
+            found = codes[..., place]
+        return (found.reshape(*values.shape, each) << shift).sum(dim=-1).to(values.dtype)
 
     def tag(self, shape: Shape) -> str:
         """Identifies the order at one shape."""
@@ -1150,7 +1172,9 @@ class Module:
             if not _kept(buffer, kind):
                 continue
             values = pool[buffer.name][index]
-            if buffer.role == "payload" and not buffer.packed(pool.shape):
+            if buffer.role == "payload" and buffer.packed(pool.shape):
+                values = self.layout.planes(values, pool.shape)
+            elif buffer.role == "payload":
                 values = values[..., order]
             elif buffer.role == "record":
                 values = torch.where(_live(pool, buffer, index), values, torch.zeros_like(values))
@@ -1180,6 +1204,8 @@ class Module:
             if payload:
                 canonical, values = values, torch.empty_like(values).flatten(2)
                 values[..., order] = canonical
+            elif buffer.role == "payload":
+                values = self.layout.planes(values, pool.shape, back=True)
             ready[buffer.name] = values
         if "cursor" in pool and kind == "checkpoint":
             ready["cursor"] = torch.zeros_like(pool["cursor"][index])
