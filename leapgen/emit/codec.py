@@ -13,7 +13,7 @@ from leapgen.emit.codec_text import GridText
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
-from leapgen.formats.grids import GRIDS, Symmetric
+from leapgen.formats.grids import GRIDS, Grid, Levels, Symmetric
 from leapgen.formats.scales import Scale
 
 
@@ -42,6 +42,8 @@ class Codec:
     per, block, kind   of the scale, see formats.scales.Scale
     stored      the tensor of scales, empty where there is none
     transform   word of formats.transforms
+    clips       a scale may be smaller than its group's largest magnitude asks for
+    level_words, edge_words   of four-bit levels, see _level_words
     text        C functions
     """
 
@@ -64,6 +66,9 @@ class Codec:
     least_factor_scale: float
     power: float
     least_ratio: float
+    clips: bool
+    level_words: tuple[str, ...]
+    edge_words: tuple[str, ...]
     text: str
 
     @property
@@ -130,8 +135,27 @@ def codec(format: Composed, gpu: bool) -> Codec:
         least_factor_scale=LEAST_SCALE,
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
+        clips=scale.rounding == "nearest" and scale.kind != "fp32",
+        level_words=_level_words(grid),
+        edge_words=_edge_words(grid),
         text=text(format, gpu),
     )
+
+
+def _level_words(grid: Grid) -> tuple[str, ...]:
+    """Of the eight positive levels of four bits as FP16: their low bytes, then their high bytes."""
+    if not isinstance(grid, Levels) or grid.bits != 4:
+        return ()
+    raw = grid.levels[8:].astype("<f2").view("u1").reshape(8, 2).T.copy()
+    return tuple(f"0x{word:08X}" for word in raw.view("<u4").reshape(-1))
+
+
+def _edge_words(grid: Grid) -> tuple[str, ...]:
+    """The seven edges between them, each twice in a word."""
+    if not isinstance(grid, Levels) or grid.bits != 4:
+        return ()
+    edges = ((grid.levels[8:-1] + grid.levels[9:]) / 2).astype("<f2").view("<u2")
+    return tuple(f"0x{0x10001 * int(edge):08X}" for edge in edges)
 
 
 def text(format: Composed, gpu: bool) -> str:

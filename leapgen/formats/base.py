@@ -141,6 +141,11 @@ class Format(ABC):
         return self.factors in (None, "fp16")
 
     @property
+    def rotates(self) -> bool:
+        """Whether the key axis is rotated before codes are taken."""
+        return False
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically: a slot then counts its stores."""
         return False

@@ -72,13 +72,14 @@ def check(c: Choices) -> None:
 
 def in_words(c: Choices) -> bool:
     """Whether a window of this composition can be closed with the state as words of two FP16
-    numbers, which carry 11 bits: codes that are whole numbers of at most 8, in blocks of 32 keys
-    with E4M3 scales, and factors that are exact operands."""
+    numbers, which carry 11 bits: integers of at most 8, or 16 levels, with one scale a value channel
+    or E4M3 scales of blocks of 32 keys, and factors that are exact operands."""
     grid, scale = GRIDS[c.payload], SCALES[c.scale]
-    blocks = scale.per == "value" and scale.block == 32 and scale.kind == "e4m3"
-    whole = isinstance(grid, Symmetric) and grid.bits == 8
-    kept = c.transform in ("none", "rms_power") and c.factors in ("none", "int8")
-    return blocks and whole and kept and c.rounding == "nearest"
+    blocks = scale.block == 32 and scale.kind == "e4m3" and not grid.scaled_by_rms
+    scaled = scale.per == "value" and (blocks or not scale.block)
+    codes = isinstance(grid, Symmetric) or (grid.scaled_by_rms and grid.bits == 4)
+    plain = c.rounding == "nearest" and not c.outliers and c.feedback == "none"
+    return scaled and codes and plain and c.factors in ("none", "fp16", "int8")
 
 
 def words() -> dict[str, tuple[str, ...]]:

@@ -87,6 +87,11 @@ class Composed(Format):
         return rules.in_words(self.choices)
 
     @property
+    def rotates(self) -> bool:
+        """Told by its transform."""
+        return self.choices.transform == "rotation"
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically."""
         return self.choices.rounding == "stochastic"

@@ -122,6 +122,12 @@ class Plan:
         return can_fragment(self.arch, self.format) and halves and self.ordinary
 
     @property
+    def fuses(self) -> bool:
+        """Whether a step may close such a window in its own launch: a lane's words take the place of
+        its codes, which are bytes, run by run."""
+        return self.matrix and self.format.bits == 8 and not self.format.rotates
+
+    @property
     def ordinary(self) -> bool:
         """Whether a record's cumulative decay, if there is one, lies in the pool, and a thread that
         has read a value channel has all that its output needs."""

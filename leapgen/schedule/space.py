@@ -182,6 +182,8 @@ def _words(config: Config, shape: Shape, plan: Plan) -> str | None:
         return f"{knob} = {tiles}: 1 or 2 tiles of a warp in registers, or 0"
     if not plan.by_words(shape):
         return f"{knob}: no state of this shape is held in words"
+    if plan.format.rotates and tiles == 1:
+        return f"{knob}: words that are rotated are all in registers, 2 tiles"
     if config["threads"] != shape.V:
         return f"{knob}: with threads = V = {shape.V}"
     if knob == "fused" and not config.get("staged"):
