@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from leapgen.emit.codec_text import GridText
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
@@ -44,6 +46,9 @@ class Codec:
     transform   word of formats.transforms
     clips       a scale may be smaller than its group's largest magnitude asks for
     level_words, edge_words   of four-bit levels, see _level_words
+    tables      of levels: for each of their digits, that of greater weight first, the bytes of all
+                codes in four words
+    unit        what one stands for in the bytes that products take
     text        C functions
     """
 
@@ -69,7 +74,14 @@ class Codec:
     clips: bool
     level_words: tuple[str, ...]
     edge_words: tuple[str, ...]
+    tables: tuple[tuple[int, ...], ...]
+    unit: float
     text: str
+
+    @property
+    def left(self) -> int:
+        """How far codes of integers are shifted to fill a byte."""
+        return 8 - self.bits
 
     @property
     def tensor(self) -> bool:
@@ -138,6 +150,8 @@ def codec(format: Composed, gpu: bool) -> Codec:
         clips=scale.rounding == "nearest" and scale.kind != "fp32",
         level_words=_level_words(grid),
         edge_words=_edge_words(grid),
+        tables=_tables(grid) if isinstance(grid, Levels) and grid.bits == 4 else (),
+        unit=_unit(grid),
         text=text(format, gpu),
     )
 
@@ -156,6 +170,24 @@ def _edge_words(grid: Grid) -> tuple[str, ...]:
         return ()
     edges = ((grid.levels[8:-1] + grid.levels[9:]) / 2).astype("<f2").view("<u2")
     return tuple(f"0x{0x10001 * int(edge):08X}" for edge in edges)
+
+
+LARGEST_LEVEL = 127 * 256 + 127
+"""The largest number of two signed digits."""
+
+
+def _unit(grid: Grid) -> float:
+    if isinstance(grid, Levels):
+        return float(grid.levels[-1]) / LARGEST_LEVEL
+    return 2.0 ** (grid.bits - 8) if isinstance(grid, Symmetric) else 1.0
+
+
+def _tables(grid: Levels) -> tuple[tuple[int, ...], ...]:
+    """Levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
+    fixed = np.rint(grid.levels.astype(np.float64) / _unit(grid)).astype(np.int64)
+    low = (fixed + 128) % 256 - 128
+    digits = ((fixed - low) // 256, low)
+    return tuple(tuple(map(int, d.astype(np.int8).view("<u4"))) for d in digits)
 
 
 def text(format: Composed, gpu: bool) -> str:
