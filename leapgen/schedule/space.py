@@ -248,10 +248,12 @@ def _word_bytes(shape: Shape, plan: Plan) -> int:
     """Scratch of a kernel that holds the state in words: `scratch_places` of generated modules."""
     K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
-    half, piece = -(-rank // 2) * row, 2 * -(-rank // 2) * (K + 8)
+    half = -(-rank // 2) * row
+    runs = K // 32 // (2 if shape.R > 4 and K // 32 % 2 == 0 else 1)
+    parts = rank * max(warps * (32 * runs + 33), K + 33)
     group = min(32, -(-plan.records_per_token * shape.P // 8) * 8)
-    factors = max(piece, warps * (K + 16)) + rank * (K + 32) // 2 + half
-    return 4 * (max(group // 2 * row + 32 * warps, warps * piece, factors) + 2 * half)
+    factors = warps * (K + 16) + rank * (K + 32) // 2 + half
+    return 4 * (max(group // 2 * row + 32 * warps, parts, factors) + 2 * half)
 
 
 def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:
