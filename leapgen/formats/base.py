@@ -130,11 +130,6 @@ class Format(ABC):
         return True
 
     @property
-    def takes_drafts(self) -> bool:
-        """Whether templates render `verify` and `commit`: drafts are taken back as records."""
-        return self.windowed
-
-    @property
     def in_words(self) -> bool:
         """Whether templates may hold a state of this format as words of two FP16 numbers while they
         close its window: see choices.in_words."""

@@ -111,7 +111,7 @@ def _cache_class() -> Any:
             super().__init__()
             self.batch = Batch(adapter.slots)
             # Not `states`: by that name the package knows caches of an older kind.
-            self.held = {i: State(*both) for i, both in adapter.states.items()}
+            self.held = {i: State(*both, layout="VK") for i, both in adapter.states.items()}
 
         def update(self, recurrent_state: Any = None, **rest: Any) -> Any:
             """A tensor [rows, HV, V, K] is quantized; a state is there already."""
@@ -120,7 +120,7 @@ def _cache_class() -> Any:
                 state = self.held[index]
                 rows = self.batch.rows(recurrent_state.shape[0], state.device)
                 state.position += rest.get("offset") or 1
-                state.load(rows, recurrent_state.mT)
+                state.load(rows, recurrent_state)
                 recurrent_state = state
             return super().update(recurrent_state=recurrent_state, **rest)
 
@@ -167,7 +167,7 @@ def _several(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def several(*args: Any, initial_state: Any = None, **kwargs: Any) -> Any:
         if isinstance(initial_state, Held):
-            initial_state = initial_state.materialize().mT.contiguous()
+            initial_state = initial_state.materialize()
         return original(*args, initial_state=initial_state, **kwargs)
 
     return several

@@ -19,7 +19,10 @@ reads        an output or a correction is a sum over K channels whose errors are
              error over its peak is the boundary's error over the state's RMS, hence CREST times it.
 output       omega, once.
 walked       where the two sides have gone their own ways for some tokens, the rounding of earlier
-             records is an error of the state too, and reads meet it as they meet the boundary's.
+             records is an error of the state too, and reads meet it as they meet the boundary's: a
+             query that nearly cancels the state's channels (HGRN2's keys, 1 - decay, are all
+             positive) leaves a small output, but not the errors, which differ by channel. So it is
+             of a reference that rounds no records, whoever computes the other side.
 
 Where both sides hold the same slot, no flush separates them: flushes = 0 leaves FP32 noise, which
 finds wrong indices that looser bounds would pass.

@@ -35,6 +35,10 @@ def build(
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile too; table of registers and memory.")
     ] = False,
+    remeasure: Annotated[
+        bool,
+        typer.Option("--remeasure", help="Compile: measure again what another nvcc has measured."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail with a diff if a file differs.")
     ] = False,
@@ -63,7 +67,9 @@ def build(
     bundle that runs without leapgen and compilers."""
     picks = parsed_picks(pick)
     if bundle is not None:
-        _no_others(compile=compile, check=check, all_choices=all_choices, out=out.name)
+        _no_others(
+            compile=compile, remeasure=remeasure, check=check, all_choices=all_choices, out=out.name
+        )
         if not specs:
             raise typer.BadParameter("name the specs of the bundle", param_hint="SPEC")
         if shape and model:
@@ -72,6 +78,8 @@ def build(
         sizes = tuple(_sizes(text) for text in shape or ())
         chosen = {"models": tuple(model or ()), "shapes": sizes, "kernels": words}
         return _bundle(tuple(specs), arch, bundle, format, picks, chosen, as_json)
+    if remeasure and not compile:
+        raise typer.BadParameter("measures when kernels are compiled", param_hint="--compile")
     if model or shape or kernels:
         raise typer.BadParameter(
             "--model, --shape and --kernels belong to it", param_hint="--bundle"
@@ -87,6 +95,7 @@ def build(
         picks=picks,
         all_choices=all_choices,
         compile=compile,
+        remeasure=remeasure,
         check=check,
     )
     with steps("build") as step:

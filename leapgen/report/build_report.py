@@ -37,6 +37,7 @@ class Request:
     picks: Mapping[str, str] = field(default_factory=dict)
     all_choices: bool = False
     compile: bool = False
+    remeasure: bool = False
     check: bool = False
 
 
@@ -58,10 +59,11 @@ class Row:
 
 @dataclass
 class Result:
-    """All files, and the resources of compiled kernels."""
+    """All files, and the resources of compiled kernels; nvcc: the version that is here."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
+    nvcc: str = ""
 
     @property
     def ok(self) -> bool:
@@ -103,7 +105,7 @@ def build(request: Request, step: Step) -> Result:
     """
     book = manifest.read(request.out)
     wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
-    result = Result(usage=_compile(wanted, book, step) if request.compile else [])
+    result = _compile(wanted, book, request.remeasure, step) if request.compile else Result()
     for arch in sorted({w.arch for w in wanted if w.kept}):
         result.rows += _host(request, arch)
     for w in wanted:
@@ -132,7 +134,7 @@ def text(result: Result) -> str:
         )
     ]
     parts += [r.diff for r in result.rows if r.diff]
-    parts += [usage_text(result.usage)] if result.usage else []
+    parts += [usage_text(result.usage, result.nvcc)] if result.usage else []
     same = sum(r.state == "same" for r in result.rows)
     parts.append(f"{len(result.rows)} files, {same} unchanged")
     return "\n".join(parts)
@@ -166,11 +168,17 @@ def _as_noted(w: Wanted, request: Request, book: manifest.Manifest) -> Wanted:
     return replace(w, kept=w.kept and not digest_only)
 
 
-def _compile(wanted: Iterable[Wanted], book: manifest.Manifest, step: Step) -> list[Usage]:
+def _compile(
+    wanted: Iterable[Wanted], book: manifest.Manifest, remeasure: bool, step: Step
+) -> Result:
     # Only here, since these need torch and TileLang: rendering needs neither.
     from leapgen.report.compiled import usage
+    from leapgen.report.resources import nvcc_version
 
-    return usage([(w.spec, w.source, w.arch) for w in wanted if w.compiled], book.known(), step)
+    modules = [(w.spec, w.source, w.arch) for w in wanted if w.compiled]
+    nvcc = nvcc_version() if any(arch_named(arch).gpu for _, _, arch in modules) else ""
+    known = book.known(nvcc if remeasure else "")
+    return Result(usage=usage(modules, known, step), nvcc=nvcc)
 
 
 def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:

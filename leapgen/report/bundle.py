@@ -220,18 +220,6 @@ def _jobs(m: _Module) -> Iterator[_Job]:
                 configs += _chosen(m.module.with_table([r.tuned for r in records]), kernel, shape)
             for config in {key_of(config=dict(c)): c for c in configs}.values():
                 yield _Job(m, kernel, shape, dict(config))
-        if shape.D and "flush" in m.kernels:
-            for config in {key_of(config=dict(c)): c for c in _after_commits(m, shape)}.values():
-                yield _Job(m, "flush", shape.widened, dict(config))
-
-
-def _after_commits(m: _Module, shape: Shape) -> Iterator[Mapping[str, Any]]:
-    """Configs of the flush that follows a commit; as `Module.prepare` finds them."""
-    yield m.module.widened_config("flush", shape)
-    for records in m.records.values():
-        module = m.module.with_table([r.tuned for r in records])
-        for t in module._tuned(shape.widened, None):
-            yield module.widened_config("flush", shape, t.rows * t.shape.HV // shape.HV or 1)
 
 
 def _chosen(module: Module, kernel: str, shape: Shape) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from leapgen.diagnostics import LeapgenError
 from leapgen.emit.parts import kernel_digest
 from leapgen.emit.render import Source
 from leapgen.report.progress import Step
+from leapgen.report.resources import nvcc_version
 from leapgen.report.subjects import need_compiler, prepare
 from leapgen.report.usage import Key, Usage
 from leapgen.report.workers import Workers, needs
@@ -90,6 +91,7 @@ def _assembled(job: _Job, workers: Workers) -> Usage:
         spills=found.spills,
         stack=found.stack,
         shared=found.shared,
+        nvcc=nvcc_version(),
     )
 
 

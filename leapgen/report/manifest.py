@@ -5,11 +5,13 @@ modules    path -> digest of a file that lies in the folder, with the spec, pick
 digests    path -> digest of a module that is not kept as a file
 resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
            digest of the part of the module's text that the kernel comes from
+nvcc       version of nvcc that measured them; those that another one measured say so themselves
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +26,8 @@ SCHEMA = 2
 
 @dataclass
 class Manifest:
-    """The three tables, and the TileLang version that resources were measured with."""
+    """The three tables, and the TileLang version that resources were measured with. Each record of
+    a GPU's kernel has its nvcc here; on disk, what most have in common stands once."""
 
     tilelang: str = ""
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,8 +40,9 @@ class Manifest:
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
-    def known(self) -> dict[Key, Usage]:
-        """Records of this version of TileLang; what another version made says nothing."""
+    def known(self, nvcc: str = "") -> dict[Key, Usage]:
+        """Records of this version of TileLang; what another version made says nothing. nvcc: of
+        this version of it too, if one is named."""
         if self.tilelang != version("tilelang"):
             return {}
         names = {f.name for f in fields(Usage)}
@@ -47,7 +51,7 @@ class Manifest:
             for path, records in self.resources.items()
             for record in records
         ]
-        return {u.key: u for u in rows}
+        return {u.key: u for u in rows if not nvcc or u.nvcc == nvcc or not u.registers}
 
     def measured(self, usage: Iterable[Usage]) -> None:
         """Notes what kernels need; replaces the entries of their modules."""
@@ -61,11 +65,23 @@ class Manifest:
 
     def text(self) -> str:
         """JSON with one record a line, sorted, so that a change is a readable diff."""
-        parts = [f'  "schema": {SCHEMA}', f'  "tilelang": {json.dumps(self.tilelang)}']
+        found = Counter(
+            r["nvcc"] for records in self.resources.values() for r in records if r["registers"]
+        )
+        nvcc = max(sorted(found), key=found.__getitem__, default="")
+        resources = {
+            path: [
+                {k: v for k, v in r.items() if (k, v) != ("nvcc", _measured_with(r, nvcc))}
+                for r in records
+            ]
+            for path, records in self.resources.items()
+        }
+        head = {"schema": SCHEMA, "tilelang": self.tilelang, "nvcc": nvcc}
+        parts = [f'  "{name}": {json.dumps(value)}' for name, value in head.items()]
         parts += [
             _table("modules", {k: json.dumps(v) for k, v in self.modules.items()}),
             _table("digests", {k: json.dumps(v) for k, v in self.digests.items()}),
-            _table("resources", {k: _records(v) for k, v in self.resources.items()}),
+            _table("resources", {k: _records(v) for k, v in resources.items()}),
         ]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -76,7 +92,15 @@ def read(folder: Path) -> Manifest:
     data = json.loads(path.read_text()) if path.is_file() else {}
     if data.get("schema") != SCHEMA:
         return Manifest()
+    nvcc = data.get("nvcc", "")
+    for record in (r for records in data["resources"].values() for r in records):
+        record.setdefault("nvcc", _measured_with(record, nvcc))
     return Manifest(data["tilelang"], data["modules"], data["digests"], data["resources"])
+
+
+def _measured_with(record: Mapping[str, Any], nvcc: str) -> str:
+    """The nvcc of a record that names none; a CPU's kernel has no registers and needs none."""
+    return nvcc if record["registers"] else ""
 
 
 def _table(name: str, rows: Mapping[str, str]) -> str:

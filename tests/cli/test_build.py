@@ -135,7 +135,7 @@ def test_compiled_kernels_are_in_the_table_and_the_manifest(
     assert result.exit_code == 0, result.stderr
     kernels = json.loads(result.stdout)["kernels"]
     assert {k["kernel"] for k in kernels} == {
-        "step", "flush", "materialize", "load_state", "copy", "reset", "verify", "commit"
+        "step", "flush", "materialize", "load_state", "copy", "reset", "verify"
     }  # fmt: skip
     step = next(k for k in kernels if k["kernel"] == "step")
     assert step["spills"] == step["stack"] == 0

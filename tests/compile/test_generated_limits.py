@@ -48,6 +48,19 @@ def test_long_windows_are_refused_by_name(name: str, arch: str) -> None:
         module.allocate(1, compensators=100, **HEADS)
 
 
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("name", SPECS)
+def test_a_longer_window_or_more_drafts_never_fit_better(name: str, arch: str) -> None:
+    """What is cut into slices for one more record is cut for all that its block holds."""
+    module = of(name, arch)
+    assert module.limits is not None
+    for numbers in ((128, 128, 2, 4), (64, 128, 2, 4), (128, 96, 2, 4)):
+        for R in (0, 4, 8, 16):
+            for sizes in ([(P, 0) for P in range(1, 160)], [(16, D) for D in range(17)]):
+                refused = [module.limits(*numbers, P, R, D) is not None for P, D in sizes]
+                assert refused == sorted(refused), (numbers, R, sizes[refused.index(True)])
+
+
 CASES = [
     pytest.param(arch, sizes, marks=() if not index else pytest.mark.slow)
     for index, (arch, sizes) in enumerate(

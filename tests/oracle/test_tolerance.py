@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from leapgen import pipeline
 from leapgen.formats.presets import PRESETS
 from leapgen.formats.table import FORMATS
+from leapgen.oracle.stepwise import Stepwise
+from leapgen.oracle.streams import Heads, stream
 from leapgen.oracle.tolerance import STRETCH, bounds, distance, half_steps
+from leapgen.oracle.windowed import WindowModel
+from leapgen.schedule.buffers import Shape
 
 INT8, BF16, FP32 = (FORMATS[n] for n in ("leapquant-int8", "bf16-window", "fp32-window"))
 
@@ -50,6 +55,32 @@ def test_distance() -> None:
     assert distance(a, b, 2) == 0.5
     assert distance(np.array([np.nan, 1.0]), np.array([1.0, 1.0])) == np.inf
     assert distance(np.array([np.inf]), np.array([0.0])) == np.inf
+
+
+@pytest.mark.parametrize("name", ["hgrn2", "gdn"])
+def test_rounded_records_are_read_as_errors_of_the_state(name: str) -> None:
+    """Plain tokens of the NumPy model from a zero state on, all in one window, against float64: the
+    state stays within the rounding of its records; outputs do not, by far, but are `walked`."""
+    spec = pipeline.parse(name, format="fp32-window")
+    plan = pipeline.schedule(pipeline.derive(pipeline.lower(spec)), spec, "cpu")
+    heads, rows, tokens = Heads(2, 4, 16, 24), np.arange(8), 24
+    model = WindowModel(spec, plan, Shape(16, 24, 2, 4, tokens + 1, 0), len(rows))
+    exact, worst = np.zeros((len(rows), 4, 16, 24)), {"output": 0.0, "state": 0.0}
+    drawn = stream(spec, tokens * len(rows), heads, 3)
+    for first in range(0, tokens * len(rows), len(rows)):
+        token = {
+            x.name: drawn[x.name] if x.constant else drawn[x.name][first : first + len(rows)]
+            for x in spec.inputs
+        }
+        out = model.step(rows, {n: x.astype(np.float32) for n, x in token.items()})
+        exact, want, _ = Stepwise(spec).step(exact, {n: np.float64(x) for n, x in token.items()})
+        gaps = {"output": distance(out, want), "state": distance(model.state(rows), exact, 2)}
+        worst = {n: max(worst[n], float(gaps[n].max())) for n in worst}
+    same, walked = (
+        bounds(plan.format, plan.records, tokens, "fp32", K=16, walked=w) for w in (False, True)
+    )
+    assert worst["state"] <= same["state"]
+    assert same["output"] < worst["output"] <= walked["output"], worst
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
