@@ -72,8 +72,8 @@ def check(c: Choices) -> None:
 
 def in_words(c: Choices) -> bool:
     """Whether a window of this composition can be closed with the state as words of two FP16
-    numbers, which carry 11 bits: integers of at most 8, or 16 levels, with one scale a value channel
-    or E4M3 scales of blocks of 32 keys, and factors that are exact operands."""
+    numbers, which carry 11 bits: integers of at most 8, or 16 levels, with one scale a value
+    channel or E4M3 scales of blocks of 32 keys, and factors that are exact operands."""
     grid, scale = GRIDS[c.payload], SCALES[c.scale]
     blocks = scale.block == 32 and scale.kind == "e4m3" and not grid.scaled_by_rms
     scaled = scale.per == "value" and (blocks or not scale.block)

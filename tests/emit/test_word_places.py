@@ -21,7 +21,15 @@ FORMATS = ("leapquant-int8", "leap8", "leap4")  # one order of the keys each
 def functions(format: str = FORMATS[0]) -> Mapping[str, Any]:
     """The generated module's helpers; none of them is TileLang's."""
     text = pipeline.compile("gdn", "sm90", None, format).source.text
-    names = ("key_column", "key_place", "sum_place", "part_place", "part_row", "word_key", "word_run")
+    names = (
+        "key_column",
+        "key_place",
+        "sum_place",
+        "part_place",
+        "part_row",
+        "word_key",
+        "word_run",
+    )
     pieces = [piece for piece in text.split("\n\n\n") if piece.startswith("def ")]
     chosen = [p for p in pieces if p.removeprefix("def ").split("(")[0] in names]
     assert len(chosen) == len(names)
@@ -111,7 +119,8 @@ def test_columns_of_an_accumulator_lie_in_other_banks(runs: int) -> None:
     places, K = functions(), 128
     row = places["part_row"](runs)
     banks = {
-        (2 * (lane % 4) * row + places["part_place"](lane // 8 * (K // 4) + lane // 4 % 2, K, runs)) % 32
+        (2 * (lane % 4) * row + places["part_place"](lane // 8 * (K // 4) + lane // 4 % 2, K, runs))
+        % 32
         for lane in range(32)
     }
     assert len(banks) == 32
