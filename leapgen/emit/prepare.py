@@ -92,6 +92,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
         matrix=plan.matrix,
+        fuses=plan.fuses,
         bulk=arch.bulk_copy,
         constants=CONSTANTS,
     )
@@ -192,5 +193,5 @@ def _format(plan: Plan) -> FormatView:
         smoothing=row.key_scale is not None and not composition,
         value_scale=row.value_scale and not composition,
         compensated=row.factors is not None,
-        codec=codec(composition, plan.arch.gpu) if composition else None,
+        codec=codec(composition, plan.arch) if composition else None,
     )
