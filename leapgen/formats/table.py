@@ -108,7 +108,7 @@ INTEGERS: dict[str, Format] = {
         ),
     )
 }
-"""Rows that the templates of integer codes serve as well; generated/ holds none of their modules."""
+"""Rows that the templates of integer codes serve as well; generated/ holds no modules of theirs."""
 
 NAMED: dict[str, Format] = {**FORMATS, **INTEGERS, **PRESETS}
 """Every format that a spec may name."""
