@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leapgen.emit import levels
-from leapgen.emit.codec_text import GridText
+from leapgen.emit.codec_text import GridText, converted
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
 from leapgen.formats.grids import GRIDS, Symmetric
 from leapgen.formats.scales import Scale
+from leapgen.schedule.arch import Arch
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Codec:
     per, block, kind   of the scale, see formats.scales.Scale
     stored      the tensor of scales, empty where there is none
     transform   word of formats.transforms
+    paired      an instruction decodes codes two at a time
     clips       a scale may be smaller than its group's largest magnitude asks for
     level_words, edge_words   of four-bit levels, see emit.levels
     tables      of levels: for each of their digits, that of greater weight first, the bytes of all
@@ -70,6 +72,7 @@ class Codec:
     least_factor_scale: float
     power: float
     least_ratio: float
+    paired: bool
     clips: bool
     level_words: tuple[str, ...]
     edge_words: tuple[str, ...]
@@ -119,7 +122,7 @@ class Codec:
         return f"({k}) * {self.blocks} + ({v}) // {self.block}"
 
 
-def codec(format: Composed, gpu: bool) -> Codec:
+def codec(format: Composed, arch: Arch) -> Codec:
     """The view of a composition."""
     grid, scale, factor = format.grid, format.scale, format.factor or Factor("none")
     bits = packing.widths(grid.bits) if grid.bits in packing.PACKED else ()
@@ -146,21 +149,24 @@ def codec(format: Composed, gpu: bool) -> Codec:
         least_factor_scale=LEAST_SCALE,
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
+        paired=GridText(grid, format.stochastic, arch).converted,
         clips=scale.rounding == "nearest" and scale.kind != "fp32",
         level_words=levels.halves(grid),
         edge_words=levels.edges(grid),
         tables=levels.digits(grid),
         unit=levels.unit(grid),
-        text=text(format, gpu),
+        text=text(format, arch),
     )
 
 
-def text(format: Composed, gpu: bool) -> str:
+def text(format: Composed, arch: Arch) -> str:
     """C functions of the grid, its scales and its rounding."""
-    of_grid = GridText(format.grid, format.stochastic, gpu)
+    of_grid = GridText(format.grid, format.stochastic, arch)
     parts = [of_grid.common(), _kept(of_grid)]
     if not format.grid.wide:
         parts += [of_grid.value("leapgen_value"), of_grid.code("leapgen_code")]
+        if of_grid.converted and format.grid.bits == 6:
+            parts.append(of_grid.joined("leapgen_joined"))
     elif format.stochastic:
         parts.append(of_grid.cut())
     if format.stochastic:
@@ -245,16 +251,26 @@ def _e8m0(format: Composed, top: str, t: GridText) -> str:
         f"{first}  unsigned u = leapgen_bits(size);\n  int power = (int)(u >> 23), up = {up};\n"
         "  if (power == 0) up = up && u > 0x00400000u;\n"
         f"  power += up - {binade};\n  return power < 0 ? 0 : power > 254 ? 254 : power;\n}}\n"
-        f"{t.outer} float leapgen_spread(int code) {{\n"
-        "  unsigned u = (unsigned)code << 23;\n"
-        "  return leapgen_float(code == 0 ? 0x00400000u : code == 255 ? 0x7FC00000u : u);\n}\n"
+        f"{power(t)}\n"
         f"{t.outer} float leapgen_inverse(float size) {{ "
         "return 1.0f / leapgen_spread(leapgen_scale(size)); }"
     )
 
 
+def power(t: GridText) -> str:
+    """2^(code - 127); code 255 is NaN."""
+    head = f"{t.outer} float leapgen_spread(int code)"
+    if "e8m0" in t.arch.converts:
+        two = converted("leapgen_power", "e8m0", t.inner)
+        return f"{two}\n{head} {{ return leapgen_float(leapgen_power(code) << 16); }}"
+    return (
+        f"{head} {{\n  unsigned u = (unsigned)code << 23;\n"
+        "  return leapgen_float(code == 0 ? 0x00400000u : code == 255 ? 0x7FC00000u : u);\n}"
+    )
+
+
 def _e4m3(scale: Scale, top: str, t: GridText) -> str:
-    block = GridText(GRIDS["e4m3"], False, t.gpu)
+    block = GridText(GRIDS["e4m3"], False, t.arch)
     up = "  if (leapgen_spread(c) < x) c += 1;\n" if scale.rounding == "up" else ""
     return (
         f"{block.value('leapgen_spread')}\n{block.code('leapgen_block')}\n"

@@ -193,5 +193,5 @@ def _format(plan: Plan) -> FormatView:
         smoothing=row.key_scale is not None and not composition,
         value_scale=row.value_scale and not composition,
         compensated=row.factors is not None,
-        codec=codec(composition, plan.arch.gpu) if composition else None,
+        codec=codec(composition, plan.arch) if composition else None,
     )

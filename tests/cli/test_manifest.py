@@ -29,12 +29,11 @@ def test_what_most_records_were_measured_with_stands_once(tmp_path: Path) -> Non
     data = json.loads((tmp_path / manifest.NAME).read_text())
     assert data["nvcc"] == "13.0.88"
     (on_cpu,) = data["resources"]["cpu/x.py"]
-    assert "nvcc" not in on_cpu
-    assert {r["kernel"]: r.get("nvcc") for r in data["resources"]["sm90/x.py"]} == {
-        **dict.fromkeys(("step", "flush")),
-        "copy": "12.9.86",
-        "reset": "",
-    }
+    assert len(on_cpu) == len(data["columns"]) == len(manifest.COLUMNS)
+    assert "nvcc" not in data["columns"]
+    kernel = data["columns"].index("kernel")
+    own = {r[kernel]: r[len(data["columns"]) :] for r in data["resources"]["sm90/x.py"]}
+    assert own == {"step": [], "flush": [], "copy": ["12.9.86"], "reset": [""]}
     assert manifest.read(tmp_path).text() == (tmp_path / manifest.NAME).read_text()
 
 
@@ -53,3 +52,10 @@ def test_records_without_a_version_are_of_none_that_is_known(tmp_path: Path) -> 
     del data["nvcc"]
     (tmp_path / manifest.NAME).write_text(json.dumps(data))
     assert [u.nvcc for u in manifest.read(tmp_path).known().values()] == [""]
+
+
+def test_some_kernels_measured_again_leave_the_others(tmp_path: Path) -> None:
+    wide = replace(STEP, K=16)
+    stored(tmp_path, STEP, wide, FLUSH)
+    book = stored(tmp_path, replace(STEP, registers=50))
+    assert book.known() == {u.key: u for u in (replace(STEP, registers=50), FLUSH)}
