@@ -80,6 +80,26 @@ FORMATS: dict[str, Format] = {
             doc="INT8 codes, FP32 scale per value channel, quantized at every token",
             cadence="step",
         ),
+        Integer(
+            name="int8-window",
+            payload="int8",
+            bits=8,
+            value_scale=True,
+            key_scale=None,
+            compensators=0,
+            factors=None,
+            doc="INT8 codes, FP32 scale per value channel",
+        ),
+        Integer(
+            name="int8-window-comp",
+            payload="int8",
+            bits=8,
+            value_scale=True,
+            key_scale=None,
+            compensators=4,
+            factors="fp16",
+            doc="INT8 codes, FP32 scale per value channel, rank-4 FP16 compensators",
+        ),
     )
 }
 

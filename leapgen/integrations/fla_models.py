@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -90,7 +91,7 @@ class Adapter:
         self.states, self.slots = states, Slots(slots)
 
     def cache(self) -> Any:
-        """An empty cache of the package's kind; `release` gives its slots back."""
+        """An empty cache of the package's kind; `release`, or its end, gives its slots back."""
         return _cache_class()(self)
 
     def disable(self) -> None:
@@ -110,6 +111,8 @@ def _cache_class() -> Any:
         def __init__(self, adapter: Adapter) -> None:
             super().__init__()
             self.batch = Batch(adapter.slots)
+            # A cache that nobody has any more needs no slots.
+            weakref.finalize(self, self.batch.release)
             # Not `states`: by that name the package knows caches of an older kind.
             self.held = {i: State(*both, layout="VK") for i, both in adapter.states.items()}
 

@@ -98,7 +98,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         self.adapter, self.batch, self.state = adapter, batch, state
 
     # What follows runs once a prompt; a compiled model breaks its graph here.
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def update_conv_state(
         self, conv_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
@@ -118,7 +118,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         found: torch.Tensor = super().update_conv_state(conv_states, state_idx, **kwargs)
         return found
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor | State, state_idx: int = 0, **_: Any
     ) -> State:

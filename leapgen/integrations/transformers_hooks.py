@@ -137,13 +137,13 @@ def original(function: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _step(state: Held, inputs: list[torch.Tensor]) -> torch.Tensor:
     """A compiled model breaks its graph here."""
     return state.step(inputs)
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _materialize(state: Held) -> torch.Tensor:
     return state.materialize()
 
@@ -194,7 +194,8 @@ def _decode_in_place(before: Callable[..., Any], _: Family) -> Callable[..., Any
             raise refused("dt_softplus", "True, and no z", kwargs.get("dt_softplus"))
         found = {"c": C, "b": B, "x": x, "dt": dt[..., 0], "A_log": (-A[:, 0, 0]).log()}
         found |= {"dt_bias": kwargs["dt_bias"][:, 0], "skip": D[:, 0]}
-        return _step(state, [found[i.name] for i in state.inputs]).to(x.dtype)
+        out: torch.Tensor = _step(state, [found[i.name] for i in state.inputs])
+        return out.to(x.dtype)
 
     setattr(decode, _MARK, before)
     return decode

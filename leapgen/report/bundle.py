@@ -119,14 +119,18 @@ def build(request: Request, step: Step) -> Row:
 
 
 def text(result: Row) -> str:
-    """A line a module, and where the bundle is."""
+    """A line a module, where the bundle is, and how it is used: the folder that was asked for is
+    not the package, which lies in it."""
     header = ("module", "arch", "shapes", "kernels", "tuned", "device code, KiB")
     rows = [
         (m["name"], m["arch"], str(m["shapes"]), str(m["kernels"]), str(m["tuned"]), m["size"])
         for m in result["modules"]
     ]
     last = f"{result['folder']}: {result['kernels']} kernels, {result['bytes']:,} bytes"
-    return f"{table(header, rows)}\n{last}\n{result['wheel']}"
+    package = Path(result["folder"]).name
+    how = f"pip install {result['wheel']}  (or add {result['folder']} to PYTHONPATH)"
+    example = f'import {package}; module = {package}.load("{result["modules"][0]["name"]}")'
+    return f"{table(header, rows)}\n{last}\n{how}\n{example}"
 
 
 def _summary(module: Row) -> Row:

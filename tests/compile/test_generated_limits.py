@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from generated_modules import ARCHES, GENERATED, SPECS, module_at
+from generated_modules import ARCHES, SPECS, file_of, module_at
 
 from leapgen.report.resources import assemble_all
 from leapgen.runtime.host import ArgumentError, Module, Shape
@@ -17,7 +17,7 @@ STATIC = 48 * 1024  # bytes of arrays whose size the compiler knows, on every ar
 
 
 def of(name: str, arch: str) -> Module:
-    return module_at(GENERATED / arch / f"{name}.py")
+    return module_at(file_of(name, arch))
 
 
 def longest(module: Module, **sizes: int) -> Shape:
