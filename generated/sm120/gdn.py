@@ -179,8 +179,6 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   return y;
 }
 """
-
-
 def warp_max(x):
     """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
     return T.call_extern(
@@ -287,9 +285,25 @@ def kept(x):
     )
 
 
+def coarse(x):
+    """The least FP32 of four significant bits that is not below x >= 0: times a code of eight bits, it is
+    exact as FP16."""
+    return T.reinterpret((T.reinterpret(x, "int32") + 0xFFFFF) & T.int32(-0x100000), "float32")
+
+
 def again(x):
     """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
     return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
+
+
+def word_key(k, K):
+    """Where key channel k stands among a lane's words: a lane's keys are one run of these numbers."""
+    return k
+
+
+def word_run(t, x, K):
+    """The first of the eight key channels that lane 4 g + t has in run x."""
+    return K // 4 * t + 8 * x
 
 
 def key_column(k, K):
@@ -307,9 +321,20 @@ def sum_place(k, K):
     return k // (K // 4) * (K // 4 + 4) + k % (K // 4)
 
 
-def part_place(k, K):
-    """Where a warp's products of key channel k with all compensators are kept, in units of their number."""
-    return k + 2 * (k // (K // 4))
+def part_place(k, K, runs):
+    """Where a compensator's row keeps the product of key channel k, of a row that holds `runs` of a lane's
+    runs of eight at once."""
+    return k // (K // 4) * (8 * runs + 8) + k % (K // 4) % (8 * runs)
+
+
+def part_row(runs):
+    """Numbers of such a row: odd, so that columns of an accumulator fall into banks of their own."""
+    return 32 * runs + 33
+
+
+def part_turns(K, R):
+    """How many parts of the keys take turns in a warp's products: many ranks leave room for half of them."""
+    return 2 if R > 4 and K // 32 % 2 == 0 else 1
 
 
 def gram_tables(R):
@@ -338,18 +363,18 @@ def scratch_places(K, V, P, R):
     """Where the words of shared memory that kernels with the state in words share have what they hold.
 
     First what is used in turn: pairs of rows and weights of a group of records; products of the warps
-    with all compensators, behind the first warp's also the new factors' keys (FP16, then as pairs of
-    rows); sums over the keys. Last the old compensators' keys. Gives the places of the new keys, their
-    pairs and the old keys, and the number of words.
+    with all compensators, then their sums; sums over the keys, behind them the new factors' keys (FP16,
+    then as pairs of rows). Last the old compensators' keys. Gives the places of the new keys, their pairs
+    and the old keys, and the number of words.
     """
     warps, rank = V // 32, max(R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
     half = -(-rank // 2) * row
-    piece = 2 * -(-rank // 2) * (K + 8)
+    parts = warps * rank * part_row(K // 32 // part_turns(K, R))
     group = min(32, -(-(1 * P) // 8) * 8)
-    keys = max(piece, warps * (K + 16))
+    keys = warps * (K + 16)
     pairs = keys + rank * (K + 32) // 2
-    old = max(group // 2 * row + 32 * warps, warps * piece, pairs + half)
+    old = max(group // 2 * row + 32 * warps, parts, rank * part_row(K // 32), pairs + half)
     return keys, pairs, old, old + 2 * half
 
 
@@ -445,8 +470,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -1588,8 +1616,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                     m_start[ii] * m_unit_old
                                                 )
                                         m_four[0] = h2("pack", m_pair[0], m_pair[1])
-                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
-                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                        m_pairs[OLD_AT + jj * ROW + key_column(word_key(kk, K), K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(word_key(kk, K), K)] = h2(
                                             "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
                                                 "high", m_four[0]
                                             )
@@ -1648,11 +1676,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             for pp in T.unroll(4):
                                                 for hh in T.unroll(2):
                                                     m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
                                         if zz == 0:
-                                            m_keys[key_place(kk, K)] = T.Cast(
+                                            m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
@@ -1735,50 +1763,61 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
-                                for xx in T.unroll(BLOCK):
-                                    for ee in T.unroll(8):
-                                        m_run[ee] = m_state[8 * xx + ee]
-                                    if tiles == 2:
+                                for part_ in T.unroll(TURNS):
+                                    if part_ > 0:
+                                        T.sync_threads()
+                                    for xs in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs
                                         for ee in T.unroll(8):
-                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                                    else:
-                                        for hh in T.unroll(2):
-                                            for ee in T.vectorized(4):
-                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-                                    for ee in T.vectorized(4):
-                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
-                                    for ee in T.unroll(4):
-                                        for mm_ in T.unroll(2):
-                                            h2_into(
-                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
-                                            )
-
-                                    for pp in T.unroll(2):
-                                        for ee in T.unroll(4):
-                                            m_product[ee] = 0.0
-                                        for mm_ in T.unroll(2):
-                                            # Words transposed: value channels become the summed axis.
-                                            for ee in T.unroll(4):
-                                                m_four[ee] = h2(
-                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                                )
-                                            h2_into(
-                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                            )
-                                        if 2 * tt < R:
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
                                             for hh in T.unroll(2):
-                                                for ee in T.vectorized(2):
-                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                                T.sync_threads()
-                                # Y, of the thread's own keys.
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                        for ee in T.vectorized(4):
+                                            m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                        for ee in T.unroll(4):
+                                            for mm_ in T.unroll(2):
+                                                h2_into(
+                                                    "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                                )
+
+                                        for pp in T.unroll(2):
+                                            for ee in T.unroll(4):
+                                                m_product[ee] = 0.0
+                                            for mm_ in T.unroll(2):
+                                                # Words transposed: value channels become the summed axis.
+                                                for ee in T.unroll(4):
+                                                    m_four[ee] = h2(
+                                                        "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                    )
+                                                h2_into(
+                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                )
+                                            for hh in T.unroll(2):
+                                                for ee in T.unroll(2):
+                                                    if 2 * tt + ee < R:
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                    T.sync_threads()
+                                    # Y, of the thread's own keys.
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                                for ww_ in T.unroll(WARPS - 1):
+                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                if TURNS > 1:
+                                    # Sums take the place of products; otherwise each that of its own.
+                                    T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                            for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                                 for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -1788,7 +1827,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         m_dot = T.alloc_var("float32")
                                         m_dot = 0.0
                                         for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                         m_dot = T.warp_reduce_sum(m_dot)
                                         if lane == 0:
                                             m_gram[m_row * R + m_column] = m_dot
@@ -1823,11 +1862,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
                                         for jj in T.unroll(HALF):
-                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -2016,14 +2055,16 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 m_mean = T.alloc_var("float32")
                                 m_mean = 0.0
                                 for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                                 m_mean = T.Cast(
                                     "float32", T.Cast(
                                         "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                                     )
                                 )
                                 key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
+                                    "float16", 32.0 * m_mean
+                                )
                         T.sync_threads()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
@@ -2681,8 +2722,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -3018,8 +3062,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                     m_start[ii] * m_unit_old
                                                 )
                                         m_four[0] = h2("pack", m_pair[0], m_pair[1])
-                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
-                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                        m_pairs[OLD_AT + jj * ROW + key_column(word_key(kk, K), K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(word_key(kk, K), K)] = h2(
                                             "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
                                                 "high", m_four[0]
                                             )
@@ -3075,11 +3119,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                             for pp in T.unroll(4):
                                                 for hh in T.unroll(2):
                                                     m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * m_weight[2 * pp + hh]
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
                                         if zz == 0:
-                                            m_keys[key_place(kk, K)] = T.Cast(
+                                            m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
@@ -3162,50 +3206,61 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
-                                for xx in T.unroll(BLOCK):
-                                    for ee in T.unroll(8):
-                                        m_run[ee] = m_state[8 * xx + ee]
-                                    if tiles == 2:
+                                for part_ in T.unroll(TURNS):
+                                    if part_ > 0:
+                                        T.sync_threads()
+                                    for xs in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs
                                         for ee in T.unroll(8):
-                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                                    else:
-                                        for hh in T.unroll(2):
-                                            for ee in T.vectorized(4):
-                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-                                    for ee in T.vectorized(4):
-                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
-                                    for ee in T.unroll(4):
-                                        for mm_ in T.unroll(2):
-                                            h2_into(
-                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
-                                            )
-
-                                    for pp in T.unroll(2):
-                                        for ee in T.unroll(4):
-                                            m_product[ee] = 0.0
-                                        for mm_ in T.unroll(2):
-                                            # Words transposed: value channels become the summed axis.
-                                            for ee in T.unroll(4):
-                                                m_four[ee] = h2(
-                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                                )
-                                            h2_into(
-                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                            )
-                                        if 2 * tt < R:
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
                                             for hh in T.unroll(2):
-                                                for ee in T.vectorized(2):
-                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                                T.sync_threads()
-                                # Y, of the thread's own keys.
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                        for ee in T.vectorized(4):
+                                            m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                        for ee in T.unroll(4):
+                                            for mm_ in T.unroll(2):
+                                                h2_into(
+                                                    "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                                )
+
+                                        for pp in T.unroll(2):
+                                            for ee in T.unroll(4):
+                                                m_product[ee] = 0.0
+                                            for mm_ in T.unroll(2):
+                                                # Words transposed: value channels become the summed axis.
+                                                for ee in T.unroll(4):
+                                                    m_four[ee] = h2(
+                                                        "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                    )
+                                                h2_into(
+                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                )
+                                            for hh in T.unroll(2):
+                                                for ee in T.unroll(2):
+                                                    if 2 * tt + ee < R:
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                    T.sync_threads()
+                                    # Y, of the thread's own keys.
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                                for ww_ in T.unroll(WARPS - 1):
+                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                if TURNS > 1:
+                                    # Sums take the place of products; otherwise each that of its own.
+                                    T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                            for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                                 for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -3215,7 +3270,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         m_dot = T.alloc_var("float32")
                                         m_dot = 0.0
                                         for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                         m_dot = T.warp_reduce_sum(m_dot)
                                         if lane == 0:
                                             m_gram[m_row * R + m_column] = m_dot
@@ -3250,11 +3305,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
                                         for jj in T.unroll(HALF):
-                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -3443,14 +3498,16 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                 m_mean = T.alloc_var("float32")
                                 m_mean = 0.0
                                 for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                                 m_mean = T.Cast(
                                     "float32", T.Cast(
                                         "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                                     )
                                 )
                                 key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
+                                    "float16", 32.0 * m_mean
+                                )
                         T.sync_threads()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
@@ -4178,8 +4235,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -4319,7 +4379,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 for xx in T.unroll(BLOCK):
                     for rr in T.unroll(4):
                         for ee in T.vectorized(8):
-                            m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + K // 4 * tt + 8 * xx + ee]
+                            m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + word_run(tt, xx, K) + ee]
                         for ee in T.unroll(4):
                             m_state[rr // 2 * (K // 4) + 8 * xx + 2 * ee + rr % 2] = m_x_words[ee]
                 m_best[6] = T.uint32(0)
@@ -4352,43 +4412,54 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                     for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                         # The scratch rows still serve what came before.
                         T.sync_threads()
-                        for xx in T.unroll(BLOCK):
-                            for ee in T.unroll(8):
-                                m_run[ee] = m_state[8 * xx + ee]
-                            if tiles == 2:
+                        for part_ in T.unroll(TURNS):
+                            if part_ > 0:
+                                T.sync_threads()
+                            for xs in T.unroll(RUNS):
+                                xx = part_ * RUNS + xs
                                 for ee in T.unroll(8):
-                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                            else:
-                                for hh in T.unroll(2):
-                                    for ee in T.vectorized(4):
-                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-
-                            for pp in T.unroll(2):
-                                for ee in T.unroll(4):
-                                    m_product[ee] = 0.0
-                                for mm_ in T.unroll(2):
-                                    # Words transposed: value channels become the summed axis.
-                                    for ee in T.unroll(4):
-                                        m_four[ee] = h2(
-                                            "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                        )
-                                    h2_into(
-                                        "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                    )
-                                if 2 * tt < R:
+                                    m_run[ee] = m_state[8 * xx + ee]
+                                if tiles == 2:
+                                    for ee in T.unroll(8):
+                                        m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                else:
                                     for hh in T.unroll(2):
-                                        for ee in T.vectorized(2):
-                                            m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                        T.sync_threads()
-                        # Y, of the thread's own keys.
+                                        for ee in T.vectorized(4):
+                                            m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+
+                                for pp in T.unroll(2):
+                                    for ee in T.unroll(4):
+                                        m_product[ee] = 0.0
+                                    for mm_ in T.unroll(2):
+                                        # Words transposed: value channels become the summed axis.
+                                        for ee in T.unroll(4):
+                                            m_four[ee] = h2(
+                                                "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                            )
+                                        h2_into(
+                                            "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                        )
+                                    for hh in T.unroll(2):
+                                        for ee in T.unroll(2):
+                                            if 2 * tt + ee < R:
+                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                            T.sync_threads()
+                            # Y, of the thread's own keys.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                    for jj in T.unroll(R):
+                                        m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                        for ww_ in T.unroll(WARPS - 1):
+                                            m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                        if TURNS > 1:
+                            # Sums take the place of products; otherwise each that of its own.
+                            T.sync_threads()
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
                                 for jj in T.unroll(R):
-                                    m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                    for ww_ in T.unroll(WARPS - 1):
-                                        m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                    m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                    m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                         T.sync_threads()
                         # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                         for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -4398,7 +4469,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 m_dot = T.alloc_var("float32")
                                 m_dot = 0.0
                                 for jj in T.unroll(BLOCK):
-                                    m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                    m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                 m_dot = T.warp_reduce_sum(m_dot)
                                 if lane == 0:
                                     m_gram[m_row * R + m_column] = m_dot
@@ -4431,11 +4502,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for jj in T.unroll(R):
                                     # As it will be stored: what is subtracted is what a read adds.
                                     m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
-                                    m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                    m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                         "float16", m_y[ii * R + jj] * two_to(-m_share)
                                     )
                                 for jj in T.unroll(HALF):
-                                    m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                    m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                         "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                             -m_share
                                         )
@@ -4577,14 +4648,14 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         m_mean = T.alloc_var("float32")
                         m_mean = 0.0
                         for ww_ in T.unroll(WARPS):
-                            m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                            m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                         m_mean = T.Cast(
                             "float32", T.Cast(
                                 "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                             )
                         )
                         key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                        m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                        m_keys[key_place(word_key(kk, K), K)] = T.Cast("float16", 32.0 * m_mean)
                 T.sync_threads()
                 # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                 for ee in T.unroll(4):

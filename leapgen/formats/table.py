@@ -80,6 +80,12 @@ FORMATS: dict[str, Format] = {
             doc="INT8 codes, FP32 scale per value channel, quantized at every token",
             cadence="step",
         ),
+    )
+}
+
+INTEGERS: dict[str, Format] = {
+    f.name: f
+    for f in (
         Integer(
             name="int8-window",
             payload="int8",
@@ -102,9 +108,9 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }
+"""Rows that the templates of integer codes serve as well; generated/ holds no modules of theirs."""
 
-
-NAMED: dict[str, Format] = {**FORMATS, **PRESETS}
+NAMED: dict[str, Format] = {**FORMATS, **INTEGERS, **PRESETS}
 """Every format that a spec may name."""
 
 REPLACED = ("payload", "scale", "transform", "factors", "rounding")
@@ -128,7 +134,7 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     """A named format with some of REPLACED, `smoothing` and `compensators` replaced.
 
     changed   choice -> word; None leaves it as the row has it
-    What comes to a row of FORMATS is that row. Errors: FormatError.
+    What comes to a row with templates of its own is that row. Errors: FormatError.
     """
     row = format_named(name)
     given = {choice: word for choice, word in changed.items() if word is not None}
