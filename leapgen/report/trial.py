@@ -42,6 +42,8 @@ class Trial:
 
     exact    float64 states [slots, HV, K, V]
     flushes  boundary roundings of each (slot, head) since `exact` and the pool were equal
+    peaks    largest magnitude of each (slot, head) of `exact` since they were equal: what a store
+             rounds off is a part of the state's peak then, which later tokens may lower
     flushed  flushes that steps have done in all, over slots and heads
     """
 
@@ -55,6 +57,7 @@ class Trial:
     tokens: int = 128
     exact: Array = field(init=False)
     flushes: Ints = field(init=False)
+    peaks: Array = field(init=False)
     flushed: int = field(init=False, default=0)
     _token: int = field(init=False, default=0)
 
@@ -67,6 +70,7 @@ class Trial:
         self.stream = stream(self.spec, self.tokens, heads, self.seed)
         self.exact = np.zeros((self.slots, s.HV, s.K, s.V))
         self.flushes = np.zeros((self.slots, s.HV), int)
+        self.peaks = np.zeros((self.slots, s.HV))
         self.all = np.arange(self.slots)
         self.home = self.fresh_pool()
         self.module.reset(self.pool, self.ids(self.all))
@@ -132,6 +136,13 @@ class Trial:
         """Starts float64 again from the module's states, if every step rounds them."""
         if not self.plan.windowed and self.plan.format.noise() > 0:
             self.exact[slots], self.flushes[slots] = self.states(slots), 0
+
+    def see(self, slots: Ints) -> None:
+        """Takes note of the peaks of float64's states, those before the last start forgotten."""
+        now = np.abs(self.exact[slots]).max(axis=(-2, -1))
+        self.peaks[slots] = np.where(
+            self.flushes[slots] > 0, np.maximum(self.peaks[slots], now), now
+        )
 
     def run_step(self, pool: host.Pool, slots: Ints, inputs: Mapping[str, Array]) -> torch.Tensor:
         """The module's step, into a result full of NaN."""
@@ -202,6 +213,8 @@ class Trial:
     def check_exact(self, slots: Ints) -> None:
         """States against float64."""
         found = tolerance.distance(self.states(slots), self.exact[slots], axes=2)
+        now = np.abs(self.exact[slots]).max(axis=(-2, -1))
+        found = np.where(now > 0, found * now / np.maximum(self.peaks[slots], 1e-300), found)
         self.ledger.compare("state against float64", found, self.bound("state", slots))
 
     def check_bystanders(
