@@ -17,6 +17,7 @@ from leapgen.formats.factors import LEAST_SCALE, Factor
 from leapgen.formats.grids import GRIDS, Symmetric
 from leapgen.formats.scales import Scale
 from leapgen.schedule.arch import Arch
+from leapgen.schedule.layout import can_fragment
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,17 @@ def codec(format: Composed, arch: Arch) -> Codec:
         clips=scale.rounding == "nearest" and scale.kind != "fp32",
         level_words=levels.halves(grid),
         edge_words=levels.edges(grid),
-        tables=levels.digits(grid),
+        tables=levels.digits(grid) if can_fragment(arch, format) else (),
         unit=levels.unit(grid),
         text=text(format, arch),
     )
+
+
+CHOSEN = (
+    "static __device__ __forceinline__ unsigned leapgen_chosen(unsigned a, unsigned b, unsigned s) "
+    '{ unsigned d; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s)); return d; }'
+)
+"""`__byte_perm` without its masks, for selectors whose digits are below eight."""
 
 
 def text(format: Composed, arch: Arch) -> str:
@@ -173,6 +181,8 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_philox(of_grid))
     if format.scale.per != "none":
         parts.append(_scale(format, of_grid))
+    if can_fragment(arch, format) and levels.digits(format.grid):
+        parts.append(CHOSEN)
     return "\n".join(parts)
 
 
