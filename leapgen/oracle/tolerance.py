@@ -19,7 +19,7 @@ reads        an output or a correction is a sum over K channels whose errors are
 output       omega, once.
 walked       where the two sides have gone their own ways for some tokens, the rounding of earlier
              records is an error of the state too, and reads meet it as they meet the boundary's: a
-             query that nearly cancels the state's channels (HGRN2's keys, 1 - decay, are all
+             query that nearly cancels the state's channels (keys that are 1 - decay are all
              positive) leaves a small output, but not the errors, which differ by channel. So it is
              of a reference that rounds no records, whoever computes the other side.
 

@@ -19,10 +19,11 @@ many whatever a token writes: with n records a token the method has to give an n
 SAVED = 0.75
 """The same in tokens of a window, as far as a token's store loses what a window's does. Stores of
 independent errors of one size would gain sum_j R(j) / sum_j R(16 j) with windows of 16 tokens, R(j)
-being what a head remembers of a squared error after j tokens: 14.0 and 14.1 for the heads of gdn's
-and kda's streams, or 0.88 a token. Coarse grids gain less: a store of a state that one token has
-hardly moved finds most of its own codes again, and loses a part of what a window's store does. That
-part is measured; where it does not matter, GAIN has to be reached."""
+being what a head remembers of a squared error after j tokens: 14.0 where a head has one decay, 14.1
+where each key channel has its own (streams of `leapgen drift`), or 0.88 a token. Coarse grids gain
+less: a store of a state that one token has hardly moved finds most of its own codes again, and
+loses a part of what a window's store does. That part is measured; where it does not matter, GAIN
+has to be reached."""
 UNCORRECTED_GAIN = 0.25
 """The same for a window against every token, in tokens of the window, where no sub-step reads the
 state: nothing corrects what is lost, and updates below half a code vanish at every token alike, so

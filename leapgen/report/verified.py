@@ -107,7 +107,7 @@ def by_format(records: Iterable[Evidence]) -> Mapping[str, Mapping[str, list[Evi
 
 
 def words(found: Mapping[str, list[Evidence]]) -> str:
-    """`cpu gdn kda 2026-11-30`: an arch (and how, if not compiled for a CPU), specs, oldest day."""
+    """`cpu NAME 2026-11-30`: an arch (and how, if not compiled for a CPU), specs, oldest day."""
     parts = []
     for arch, records in found.items():
         specs = " ".join(sorted({r.spec for r in records}))
