@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from leapgen import pipeline
-from leapgen.diagnostics import LeapgenError
-from leapgen.emit.parts import kernel_digest
+from leapgen.cli import app
 from leapgen.report import drift_sections, format_bytes, verified, verify
 from leapgen.report.ledger import Ledger
 from leapgen.report.sections import Section
@@ -23,7 +23,7 @@ DAY = "2026-11-30"
 def result(ok: bool, **more: Any) -> verify.Result:
     """Of one check of leap4's module for kda."""
     chain = pipeline.compile("kda", "cpu", format="leap4")
-    digest = kernel_digest(chain.source.text, verified.CHECKED)
+    digest = verified.digest(chain.source.text)
     path, ledger = chain.source.path, Ledger()
     ledger.equal("anything", not ok)
     kinds = ("kda", "cpu", "compiled", "leap4", 16, {}, "")
@@ -50,8 +50,9 @@ def test_evidence_stands_while_the_kernels_do(
 
     edit("MODULE = ", "MODULE = (0,) and ")
     assert verified.standing(book) == (found,), "no kernel needs that"
-    edit("def build_copy(", "def build_copy(  ")
-    assert verified.standing(book) == ()
+    for kind in ("build", "config"):
+        edit(f"def {kind}_copy(", f"def {kind}_copy(  ")
+        assert verified.standing(book) == ()
     monkeypatch.setattr(verified, "standing", lambda: (found,))
     line = next(x for x in format_bytes.text().splitlines() if x.startswith("leap4 "))
     assert f"cpu kda {found.date}" in line
@@ -69,22 +70,40 @@ def test_a_failure_takes_evidence_away(tmp_path: Path) -> None:
 
 
 def test_less_than_everything_is_no_evidence(tmp_path: Path) -> None:
-    with pytest.raises(LeapgenError, match="default picks and of all checks"):
-        verify.record(tmp_path / "VERIFIED.json", [result(True, whole=False)])
+    """It is refused before anything runs."""
+    book = tmp_path / "VERIFIED.json"
+    for less in (["--rounds", "5"], ["--tokens", "100"], ["--pick", "gate=lower_bound"]):
+        found = CliRunner().invoke(app, ["verify", "kda", *less, "--record", str(book)])
+        assert found.exit_code == 1
+        assert "default picks and of all checks" in found.output
     assert not list(tmp_path.iterdir())
 
 
+def test_where_it_ran_is_said_for_each_spec() -> None:
+    a = verified.Evidence("gdn", "leap4", "sm90", "NVIDIA H200", "0" * 16, DAY, 40)
+    both = [a, replace(a, spec="kda", how="emulated")]
+    assert verified.words({"sm90": both}) == (
+        f"sm90 (NVIDIA H200) gdn {DAY}; sm90 (emulated) kda {DAY}"
+    )
+
+
 @pytest.mark.parametrize(
-    ("error", "most", "diverges", "ok"),
+    ("format", "error", "most", "diverges", "ok"),
     [
-        (0.5, 9.0, False, True),  # coarse, but it keeps the state
-        (1e4, 0.4, False, False),  # a fault: its noise does not explain it
-        (1e4, 9.0, True, True),
-        (float("nan"), 9.0, False, False),
+        ("quarot-4", 0.5, 9.0, False, True),  # coarse, but it keeps the state
+        ("quarot-4", 1e4, 0.4, False, False),  # a fault: its noise does not explain it
+        ("quarot-4", 1e4, 9.0, True, True),
+        ("quarot-4", float("nan"), 9.0, False, False),
+        ("quarot-8", 1e4, 9.0, False, False),  # restored too large, say: no grid is so coarse
     ],
 )
 def test_a_format_diverges_by_its_own_noise_or_it_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, error: float, most: float, diverges: bool, ok: bool
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+    error: float,
+    most: float,
+    diverges: bool,
+    ok: bool,
 ) -> None:
     class Found:
         lines = (type("Line", (), {"state": (1.0,)}),)
@@ -100,7 +119,7 @@ def test_a_format_diverges_by_its_own_noise_or_it_is_a_fault(
     monkeypatch.setattr(
         drift_sections, "tokens", lambda t, count: (ran.append(count), t[4].equal("beside", 0))
     )
-    chain = pipeline.compile("kda", "cpu", format="quarot-4")
+    chain = pipeline.compile("kda", "cpu", format=format)
     subject: Any = Subject(None, ARCHES["cpu"], "compiled", "cpu")  # type: ignore[arg-type]
     lost, sections = drift_sections.drift_sections(chain, subject, 4096, 0)
     assert all(s.ledger.ok for s in sections) == ok
