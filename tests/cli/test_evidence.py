@@ -72,7 +72,7 @@ def test_a_failure_takes_evidence_away(tmp_path: Path) -> None:
 def test_less_than_everything_is_no_evidence(tmp_path: Path) -> None:
     """It is refused before anything runs."""
     book = tmp_path / "VERIFIED.json"
-    for less in (["--rounds", "5"], ["--tokens", "100"], ["--pick", "gate=lower_bound"]):
+    for less in (["--rounds", "5"], ["--tokens", "512"], ["--pick", "gate=lower_bound"]):
         found = CliRunner().invoke(app, ["verify", "kda", *less, "--record", str(book)])
         assert found.exit_code == 1
         assert "default picks and of all checks" in found.output
