@@ -173,6 +173,13 @@ def warp_max(x):
     )
 
 
+def larger(most, x):
+    """The larger of most >= 0 and |x|; NaN is larger than all numbers, as its bits are."""
+    return T.reinterpret(
+        T.max(T.reinterpret(most, "uint32"), T.reinterpret(T.abs(x), "uint32")), "float32"
+    )
+
+
 def exponent(bits):
     """Bits of the power of two of a float >= 0 that is given by its bits, far from both ends."""
     return T.max(T.min(bits & T.uint32(0x7F800000), T.uint32(0x7E800000)), T.uint32(0x00800000))
