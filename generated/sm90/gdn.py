@@ -1778,8 +1778,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
-                                    for xs in T.unroll(RUNS):
-                                        xx = part_ * RUNS + xs
+                                    for xs_ in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs_
                                         for ee in T.unroll(8):
                                             m_run[ee] = m_state[8 * xx + ee]
                                         if tiles == 2:
@@ -1812,7 +1812,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             for hh in T.unroll(2):
                                                 for ee in T.unroll(2):
                                                     if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                                     T.sync_threads()
                                     # Y, of the thread's own keys.
                                     for ii in T.unroll(KEYS):
@@ -3222,8 +3222,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
-                                    for xs in T.unroll(RUNS):
-                                        xx = part_ * RUNS + xs
+                                    for xs_ in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs_
                                         for ee in T.unroll(8):
                                             m_run[ee] = m_state[8 * xx + ee]
                                         if tiles == 2:
@@ -3256,7 +3256,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                             for hh in T.unroll(2):
                                                 for ee in T.unroll(2):
                                                     if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                                     T.sync_threads()
                                     # Y, of the thread's own keys.
                                     for ii in T.unroll(KEYS):
@@ -4428,8 +4428,8 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         for part_ in T.unroll(TURNS):
                             if part_ > 0:
                                 T.sync_threads()
-                            for xs in T.unroll(RUNS):
-                                xx = part_ * RUNS + xs
+                            for xs_ in T.unroll(RUNS):
+                                xx = part_ * RUNS + xs_
                                 for ee in T.unroll(8):
                                     m_run[ee] = m_state[8 * xx + ee]
                                 if tiles == 2:
@@ -4455,7 +4455,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                     for hh in T.unroll(2):
                                         for ee in T.unroll(2):
                                             if 2 * tt + ee < R:
-                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                             T.sync_threads()
                             # Y, of the thread's own keys.
                             for ii in T.unroll(KEYS):
