@@ -46,7 +46,6 @@ def step(trial: Trial) -> None:
     trial.flushes[active] += flushed
     trial.flushed += int(flushed.sum())
     trial.anchor(active)
-    trial.see(active)
     trial.check_bystanders("step", active, before, after)
     _repeat(trial, twin, slots, inputs, out)
 
@@ -141,8 +140,6 @@ def _load(trial: Trial, slots: Ints, state: Array, position: Ints) -> None:
     device = trial.subject.device
     trial.module.load_state(trial.pool, trial.ids(slots), given.to(device), where.to(device))
     trial.exact[slots] = state
-    trial.flushes[slots] = 0
-    trial.see(slots)
     trial.flushes[slots] = 1
 
 
@@ -155,11 +152,8 @@ def round_trip(trial: Trial) -> None:
     if trial.plan.windowed:
         position = before["phase"][[source], 0] + before["cursor"][[source], 0]
     exact, flushes = trial.exact[source].copy(), trial.flushes[source].copy()
-    peaks = trial.peaks[source].copy()
     _load(trial, np.array([target]), state, position)
     trial.exact[target], trial.flushes[target] = exact, flushes + 1
-    trial.peaks[target] = peaks
-    trial.see(np.array([target]))
     rounded = np.ones((1, trial.shape.HV), bool)
     targets, after = np.array([target]), trial.export()
     trial.check_state("materialize to load_state", targets, state, rounded, after)
@@ -172,7 +166,6 @@ def copy(trial: Trial) -> None:
     before = trial.adopt()
     trial.module.copy(trial.pool, trial.ids(np.array([source])), trial.ids(np.array([target])))
     trial.exact[target], trial.flushes[target] = trial.exact[source], trial.flushes[source]
-    trial.peaks[target] = trial.peaks[source]
     after = trial.export()
     wrong = sum(int(after[n][source].tobytes() != after[n][target].tobytes()) for n in after)
     trial.ledger.equal("copy is exact", wrong, len(after))
@@ -184,7 +177,7 @@ def reset(trial: Trial) -> None:
     slot = trial.rng.permutation(trial.slots)[:1]
     before = trial.adopt()
     trial.module.reset(trial.pool, trial.ids(slot))
-    trial.exact[slot], trial.flushes[slot], trial.peaks[slot] = 0, 0, 0
+    trial.exact[slot], trial.flushes[slot] = 0, 0
     trial.ledger.compare("reset: state of an empty slot", np.abs(trial.states(slot)), 0.0)
     trial.check_bystanders("reset", slot, before)
 
@@ -209,13 +202,6 @@ def state(trial: Trial) -> None:
     trial.ledger.compare("state in lockstep", found, trial.bounds("fp32")["state"])
     trial.check_exact(trial.all)
     trial.check_bystanders("materialize", np.array([], int), before)
-
-
-def tokens(trial: Trial, count: int) -> None:
-    """A token after the other, with nothing between that would start a slot again."""
-    for _ in range(count):
-        step(trial)
-    state(trial)
 
 
 OPERATIONS: tuple[tuple[Callable[[Trial], None], float], ...] = (

@@ -42,8 +42,6 @@ class Trial:
 
     exact    float64 states [slots, HV, K, V]
     flushes  boundary roundings of each (slot, head) since `exact` and the pool were equal
-    peaks    largest magnitude of each (slot, head) of `exact` since they were equal: what a store
-             rounds off is a part of the state's peak then, which later tokens may lower
     flushed  flushes that steps have done in all, over slots and heads
     """
 
@@ -57,7 +55,6 @@ class Trial:
     tokens: int = 128
     exact: Array = field(init=False)
     flushes: Ints = field(init=False)
-    peaks: Array = field(init=False)
     flushed: int = field(init=False, default=0)
     _token: int = field(init=False, default=0)
 
@@ -70,7 +67,6 @@ class Trial:
         self.stream = stream(self.spec, self.tokens, heads, self.seed)
         self.exact = np.zeros((self.slots, s.HV, s.K, s.V))
         self.flushes = np.zeros((self.slots, s.HV), int)
-        self.peaks = np.zeros((self.slots, s.HV))
         self.all = np.arange(self.slots)
         self.home = self.fresh_pool()
         self.module.reset(self.pool, self.ids(self.all))
@@ -137,13 +133,6 @@ class Trial:
         if not self.plan.windowed and self.plan.format.noise() > 0:
             self.exact[slots], self.flushes[slots] = self.states(slots), 0
 
-    def see(self, slots: Ints) -> None:
-        """Takes note of the peaks of float64's states, those before the last start forgotten."""
-        now = np.abs(self.exact[slots]).max(axis=(-2, -1))
-        self.peaks[slots] = np.where(
-            self.flushes[slots] > 0, np.maximum(self.peaks[slots], now), now
-        )
-
     def run_step(self, pool: host.Pool, slots: Ints, inputs: Mapping[str, Array]) -> torch.Tensor:
         """The module's step, into a result full of NaN."""
         size = (len(slots), self.shape.HV, self.shape.V)
@@ -168,7 +157,6 @@ class Trial:
             self.shape.P,
             output,
             K=self.shape.K,
-            V=self.shape.V,
             compensators=self.shape.R,
             substeps=self.plan.records_per_token,
             flushes=flushes,
@@ -211,13 +199,9 @@ class Trial:
         return pool.stored(slots).codes
 
     def check_exact(self, slots: Ints) -> None:
-        """States against float64. What a store loses is relative to the peak that it had then."""
+        """States against float64."""
         found = tolerance.distance(self.states(slots), self.exact[slots], axes=2)
-        now = np.abs(self.exact[slots]).max(axis=(-2, -1))
-        shrunk = np.where(now > 0, self.peaks[slots] / np.where(now > 0, now, 1), 1)
-        unstored = self.bounds(self.spec.output.dtype, walked=True)["state"]
-        stores = self.bound("state", slots) - unstored
-        self.ledger.compare("state against float64", found, unstored + stores * shrunk)
+        self.ledger.compare("state against float64", found, self.bound("state", slots))
 
     def check_bystanders(
         self,

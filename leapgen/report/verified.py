@@ -33,7 +33,6 @@ class Evidence:
     digest    of what the module's CHECKED kernels need
     date      of the run, UTC
     checks    properties that held
-    diverges  error over size of the state that the format's own model loses; 0: it does not
     """
 
     spec: str
@@ -43,7 +42,6 @@ class Evidence:
     digest: str
     date: str
     checks: int
-    diverges: float = 0.0
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -122,6 +120,4 @@ def words(found: Mapping[str, list[Evidence]]) -> str:
             specs = " ".join(sorted({r.spec for r in records}))
             place = arch if how == "compiled" else f"{arch} ({how})"
             parts.append(f"{place} {specs} {min(r.date for r in records)}")
-    if any(r.diverges for records in found.values() for r in records):
-        parts.append("the format itself diverges")
     return "; ".join(parts) or "-"

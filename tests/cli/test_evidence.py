@@ -1,4 +1,4 @@
-"""`verify --record`, what `list --formats` makes of it, and formats that diverge."""
+"""`verify --record`, what `list --formats` makes of it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from typer.testing import CliRunner
 
 from leapgen import pipeline
 from leapgen.cli import app
-from leapgen.report import drift_sections, format_bytes, verified, verify
+from leapgen.report import format_bytes, verified, verify
 from leapgen.report.ledger import Ledger
 from leapgen.report.sections import Section
-from leapgen.report.subjects import Subject
-from leapgen.schedule.arch import ARCHES
 
 DAY = "2026-11-30"
 
 
-def result(ok: bool, **more: Any) -> verify.Result:
+def result(ok: bool) -> verify.Result:
     """Of one check of leap4's module for kda."""
     chain = pipeline.compile("kda", "cpu", format="leap4")
     digest = verified.digest(chain.source.text)
     path, ledger = chain.source.path, Ledger()
     ledger.equal("anything", not ok)
     kinds = ("kda", "cpu", "compiled", "leap4", 16, {}, "")
-    return verify.Result(*kinds, path, digest, [Section("one", ledger)], **more)
+    return verify.Result(*kinds, path, digest, [Section("one", ledger)])
 
 
 def test_evidence_stands_while_the_kernels_do(
@@ -63,8 +61,8 @@ def test_a_failure_takes_evidence_away(tmp_path: Path) -> None:
     book = tmp_path / "VERIFIED.json"
     other = verified.Evidence("gdn", "leap4", "cpu", "compiled", "0" * 16, DAY, 40)
     verified.note(book, [other], [])
-    verify.record(book, [result(True, diverges=12345.0)])
-    assert [r.diverges for r in verified.read(book)] == [0.0, 1.2e4]
+    verify.record(book, [result(True)])
+    assert [r.spec for r in verified.read(book)] == ["gdn", "kda"]
     verify.record(book, [result(False)])
     assert verified.read(book) == (other,)
 
@@ -85,43 +83,3 @@ def test_where_it_ran_is_said_for_each_spec() -> None:
     assert verified.words({"sm90": both}) == (
         f"sm90 (NVIDIA H200) gdn {DAY}; sm90 (emulated) kda {DAY}"
     )
-
-
-@pytest.mark.parametrize(
-    ("format", "error", "most", "diverges", "ok"),
-    [
-        ("quarot-4", 0.5, 9.0, False, True),  # coarse, but it keeps the state
-        ("quarot-4", 1e4, 0.4, False, False),  # a fault: its noise does not explain it
-        ("quarot-4", 1e4, 9.0, True, True),
-        ("quarot-4", float("nan"), 9.0, False, False),
-        ("quarot-8", 1e4, 9.0, False, False),  # restored too large, say: no grid is so coarse
-    ],
-)
-def test_a_format_diverges_by_its_own_noise_or_it_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch,
-    format: str,
-    error: float,
-    most: float,
-    diverges: bool,
-    ok: bool,
-) -> None:
-    class Found:
-        lines = (type("Line", (), {"state": (1.0,)}),)
-        state_mean = error**2
-
-        def line(self, name: str) -> Found:
-            return self
-
-    ran = []
-    monkeypatch.setattr(drift_sections, "drift", lambda *a, **k: Found())
-    monkeypatch.setattr(drift_sections, "growth", lambda *a, **k: (most / 9, most))
-    monkeypatch.setattr(drift_sections, "Trial", lambda *a: a)
-    monkeypatch.setattr(
-        drift_sections, "tokens", lambda t, count: (ran.append(count), t[4].equal("beside", 0))
-    )
-    chain = pipeline.compile("kda", "cpu", format=format)
-    subject: Any = Subject(None, ARCHES["cpu"], "compiled", "cpu")  # type: ignore[arg-type]
-    lost, sections = drift_sections.drift_sections(chain, subject, 4096, 0)
-    assert all(s.ledger.ok for s in sections) == ok
-    assert (lost > 0) == diverges == ("the format itself diverges" in sections[0].title)
-    assert ran == [drift_sections.LOCKSTEP_TOKENS] * diverges
