@@ -140,6 +140,16 @@ class Input:
         return f"{self.param}[{self.name}_at{axis}]"
 
     @property
+    def draft_place(self) -> str:
+        """Where element `tt` of a draft is staged, in an array of all drafts."""
+        return {"": "tt", "K": "tt * K + kk", "V": "tt * V + vv"}[self.axis]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a stored element."""
+        return DTYPES[self.dtype].bytes
+
+    @property
     def draft_load(self) -> str:
         """Code of a draft's element as FP32."""
         return f"widen({self.draft_raw})"
