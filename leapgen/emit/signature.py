@@ -206,8 +206,10 @@ def kernels(
     inputs: Iterable[Input],
     output: str,
     arch: Arch,
+    ordered: bool = False,
 ) -> tuple[Kernel, ...]:
-    """The wanted kernels; `output` is the stored element type of a step's output.
+    """The wanted kernels; `output` is the stored element type of a step's output; ordered: whether
+    a step may close windows, and so has an order of rows.
 
     Without a flush nothing has a position within a window. The kernels for drafts have the count of
     pending ones behind the pool's tensors. On a GPU materialize is told whether it may write whole
@@ -223,7 +225,7 @@ def kernels(
     slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
     lengths, accepted = map(_index_tensor, ("lengths", "accepted"))
     tensors = {
-        "step": slots + step,
+        "step": slots + step + ([("order", "int32", ())] if ordered else []),
         "flush": slots,
         "materialize": slots + state,
         "load_state": slots + state + (position if "flush" in wanted else []),
@@ -235,6 +237,8 @@ def kernels(
     more = {"verify": ("num_tokens", "has_lengths"), "commit": ("has_accepted",)}
     if gpu:
         more["materialize"] = ("state_whole",)
+    if ordered:
+        more["step"] = ("front_rows",)
     return tuple(
         _kernel(
             name,
@@ -271,7 +275,7 @@ def _draft_tensors(step: list[Tensor]) -> list[Tensor]:
 def _kernel(
     name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
 ) -> Kernel:
-    plain = {"out", "slots", "state", "position", "source", "target", "lengths", "accepted"}
+    plain = {"out", "slots", "state", "position", "source", "target", "lengths", "accepted", "order"}
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
         Param(f"{b.name}_{word}", f"T.{stride}")
