@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,11 +89,8 @@ def append_line(path: Path, line: str) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill; it gets its name, which nothing may have, when the block ends.
 
-    It is filled beside `path`. What a killed process left there is removed by the next one.
     Errors: FileExistsError.
     """
-    import fcntl
-    import shutil
 
     def refuse() -> None:
         if os.path.lexists(path):
@@ -102,6 +99,62 @@ def new_folder(path: Path) -> Iterator[Path]:
             )
 
     refuse()
+    with _part(path) as part:
+        yield part
+        refuse()
+        part.rename(path)
+
+
+def write_folder(path: Path, files: Mapping[str, str]) -> bool:
+    """Make a folder hold these text files and no others, so that readers see the old folder or all
+    of the new, also if this process is killed.
+
+    Returns whether it changed. Where the system cannot exchange two names at once (Linux can),
+    readers may find nothing for a moment. Nothing waits for the disk: what a power cut has spoilt,
+    the next call finds and writes again.
+    """
+    if _holds(path, files):
+        return False
+    with _part(path) as part, locked(path.parent):
+        if _holds(path, files):  # another process has made it meanwhile
+            return False
+        for name, text in files.items():
+            (part / name).write_bytes(text.encode())
+        if path.is_dir():
+            _exchange(part, path)
+        else:
+            part.rename(path)
+    return True
+
+
+def _holds(folder: Path, files: Mapping[str, str]) -> bool:
+    """Whether a folder has these files; folders inside it, as of bytecode, do not count."""
+    try:
+        found = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    except FileNotFoundError:  # perhaps another process has just removed it
+        return False
+    return found == {name: text.encode() for name, text in files.items()}
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Gives the name of an old folder to a new one; the old one is gone or has the new one's."""
+    import ctypes
+    import shutil
+
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None or rename(here, os.fsencode(new), here, os.fsencode(old), exchange):
+        shutil.rmtree(old)
+        new.rename(old)
+
+
+@contextmanager
+def _part(path: Path) -> Iterator[Path]:
+    """A folder beside `path`, to be filled and renamed; removed when the block ends if it still has
+    its name. What a killed process left there is removed by the next one."""
+    import fcntl
+    import shutil
+
     start = f".{path.name}.part-"
     with locked(path.parent):  # so that nobody takes a new folder for one that was left
         for left in path.parent.glob(f"{start}*"):
@@ -112,8 +165,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield part
-        refuse()
-        part.rename(path)
     finally:
         os.close(handle)
         shutil.rmtree(part, ignore_errors=True)

@@ -20,9 +20,18 @@ def data(folder: str) -> Path:
     return _PACKAGE / "_data" / folder
 
 
-def host_file() -> Path:
-    """What stands beside every generated module as `_host.py`, read without importing torch."""
-    return _PACKAGE / "runtime" / "host.py"
+HOST = "_host"
+"""The package beside generated modules that runs them."""
+
+
+def host_files() -> dict[str, str]:
+    """Its files by name; read without importing torch."""
+    return python_files(_PACKAGE / "runtime" / "host")
+
+
+def python_files(folder: Path) -> dict[str, str]:
+    """Text of the Python files in a folder, by name; empty where there is none."""
+    return {p.name: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))}
 
 
 def spec_file(name: str) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from leapgen.bench import endtoend_results as results
+from leapgen.bench.allocator import held_to, peak, reset_peak
 from leapgen.bench.decoder import Arm, Decoder, Full, Quantized, spread
 from leapgen.bench.replay import lengths, replay
 from leapgen.integrations import decode_models
@@ -145,7 +146,7 @@ class _Run:
 
     def _point(self, arm: Arm, rows: int) -> None:
         """Measures one batch, or notes that it does not fit."""
-        _reset_peak()
+        reset_peak()
         decoder = None
         try:
             decoder = self.decoder(arm, rows)
@@ -155,12 +156,12 @@ class _Run:
             self.report["points"].append({"arm": arm.name, "rows": rows, "fits": False})
             if decoder is not None:
                 decoder.close()
-            _reset_peak()
+            reset_peak()
             return
         point = {"arm": arm.name, "rows": rows, "fits": True, "microseconds": spread(found)}
         point["tokens_per_second"] = rows / spread(found)["median"] * 1e6
         point["bytes"] = decoder.bytes()
-        point["peak"] = _peak()
+        point["peak"] = peak()
         self.report["points"].append(point)
         self.note(f"{self.shape.name}: {arm.name}, {rows} rows: {spread(found)['median']:.0f} us")
         decoder.close()
@@ -193,7 +194,7 @@ class _Run:
         """Computed, then tried with the allocator held to the limit."""
         limit = self.limit()
         self.report["largest"] = {"limit": limit, "arms": {}}
-        with _held_to(limit, self.device):
+        with held_to(limit, self.device):
             for arm in self.arms:
                 rows = computed = self.capacity(arm)
                 while rows > 0 and self.left > 5:
@@ -222,7 +223,7 @@ class _Run:
         wanted, factor = lengths(4 * max(rows.values()), tokens)
         self.report["replay"] = {"requests": len(wanted), "tokens": sum(wanted), "factor": factor}
         self.report["replay"]["arms"] = {}
-        with _held_to(self.limit(), self.device):
+        with held_to(self.limit(), self.device):
             for arm in self.arms:
                 decoder = self.decoder(arm, rows[arm.name])
                 decoder.capture()
@@ -240,40 +241,7 @@ class _Run:
         """Frees the model."""
         self.model = None
         self.arms = []
-        _reset_peak()
-
-
-class _held_to:
-    """Holds torch's allocator to some bytes of the device."""
-
-    def __init__(self, limit: int, device: torch.device) -> None:
-        self.limit, self.device = limit, device
-
-    def __enter__(self) -> None:
-        self._set(self.limit)
-
-    def __exit__(self, *_: object) -> None:
-        self._set(None)
-
-    def _set(self, limit: int | None) -> None:
-        if self.device.type != "cuda":
-            return
-        total = torch.cuda.get_device_properties(self.device).total_memory
-        share = 1.0 if limit is None else min(1.0, limit / total)
-        torch.cuda.set_per_process_memory_fraction(share, self.device)
-
-
-def _reset_peak() -> None:
-    import gc
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _peak() -> int:
-    return torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+        reset_peak()
 
 
 def run(request: Request, path: Path, note: Callable[[str], None]) -> dict[str, Any]:

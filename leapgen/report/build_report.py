@@ -11,7 +11,7 @@ from typing import Any
 
 from leapgen import paths, pipeline
 from leapgen.emit.render import Source, render
-from leapgen.files import write_atomic
+from leapgen.files import write_atomic, write_folder
 from leapgen.formats.table import FORMATS
 from leapgen.report import manifest, targets
 from leapgen.report.progress import Step
@@ -21,7 +21,6 @@ from leapgen.report.usage import text as usage_text
 from leapgen.schedule.arch import ARCHES, arch_named
 from leapgen.spec.model import Spec
 
-HOST_NAME = "_host.py"
 SHOWN = ("cpu", "sm90")
 """Archs for which generated/ keeps a file of every format. What a format changes can be read there;
 on the other archs these modules differ in names, and the manifest keeps their digests."""
@@ -102,11 +101,11 @@ def build(request: Request, step: Step) -> Result:
 
     Errors: Diagnostics, LeapgenError, MissingTool.
     """
-    host, book = paths.host_file().read_text(), manifest.read(request.out)
+    book = manifest.read(request.out)
     wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
     result = Result(usage=_compile(wanted, book, step) if request.compile else [])
-    for path in sorted({f"{w.arch}/{HOST_NAME}" for w in wanted if w.kept}):
-        result.rows.append(_file(request, path, host, ""))
+    for arch in sorted({w.arch for w in wanted if w.kept}):
+        result.rows += _host(request, arch)
     for w in wanted:
         if w.kept:
             result.rows.append(_file(request, w.source.path, w.source.text, w.source.digest))
@@ -207,12 +206,32 @@ def _modules(
 
 def _file(request: Request, path: str, text: str, digest: str) -> Row:
     target = request.out / path
+    row = _compared(request, path, text, digest)
+    if not request.check:
+        write_atomic(target, text)
+    return row
+
+
+def _host(request: Request, arch: str) -> Iterator[Row]:
+    """The package beside an arch's modules; all of its files are written at once."""
+    place = f"{arch}/{paths.HOST}"
+    files = paths.host_files()
+    rows = [_compared(request, f"{place}/{name}", text, "") for name, text in files.items()]
+    for name in paths.python_files(request.out / place).keys() - files.keys():
+        rows.append(Row(f"{place}/{name}", 0, "", "stale" if request.check else "removed"))
+    if not request.check:
+        write_folder(request.out / place, files)
+    yield from rows
+
+
+def _compared(request: Request, path: str, text: str, digest: str) -> Row:
+    """A file before it is written, or in place of that."""
+    target = request.out / path
     old = target.read_text() if target.is_file() else None
     if request.check:
         state = "missing" if old is None else "same" if old == text else "different"
         return Row(path, _lines(text), digest, state, _diff(path, old or "", text))
-    changed = write_atomic(target, text)
-    state = "new" if old is None else "changed" if changed else "same"
+    state = "new" if old is None else "same" if old == text else "changed"
     return Row(path, _lines(text), digest, state)
 
 

@@ -15,9 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from leapgen import paths
 from leapgen.files import write_atomic
 from leapgen.report.resources import find_nvcc
-from leapgen.runtime import assemble, bundled
+from leapgen.runtime import bundled
 from leapgen.schedule.arch import arch_named
 
 INIT = '''"""Compiled kernels, made by leapgen; nothing is compiled or tuned here unless asked.
@@ -78,7 +79,8 @@ def finish(root: Path, book: dict[str, Any]) -> None:
     for name in bundled.COPIED:
         path = Path(bundled.__file__).with_name(name)
         put(root / f"_{path.name}", standing_alone(path.read_text(encoding="utf-8")))
-    put(root / "_host.py", assemble.host_text())
+    for name, text in paths.host_files().items():
+        put(root / paths.HOST / name, text)
     put(root / "__init__.py", INIT.format(example=book["modules"][0]["name"]))
     files = sorted(p for p in root.rglob("*") if p.is_file())
     book["files"] = {p.relative_to(root).as_posix(): bundled.digest_of(p) for p in files}
@@ -95,7 +97,7 @@ def standing_alone(text: str) -> str:
         flags=re.MULTILINE,
     )
     return re.sub(
-        r"^from leapgen\.runtime\.(\w+) import", r"from ._\1 import", text, flags=re.MULTILINE
+        r"^from leapgen\.runtime\.([\w.]+) import", r"from ._\1 import", text, flags=re.MULTILINE
     )
 
 

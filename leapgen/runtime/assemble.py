@@ -1,8 +1,8 @@
 """From generated text to a running module: files on disk, and their import.
 
-A generated file stands beside a `_host.py` and may lie anywhere. TileLang reads the source of a
-prim_func from its file, so modules are always files. Each folder becomes a package of a private
-name; nothing is put on `sys.path`.
+A generated file stands beside the package `_host` and may lie anywhere. TileLang reads the source
+of a prim_func from its file, so modules are always files. Each folder becomes a package of a
+private name; nothing is put on `sys.path`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,16 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
+from leapgen import paths
 from leapgen.diagnostics import LeapgenError
-from leapgen.files import write_atomic
+from leapgen.files import write_atomic, write_folder
 from leapgen.runtime import host
 
-HOST_NAME = "_host.py"
 _LOCK = threading.RLock()
 
 
 class NotAModule(LeapgenError):
     """A file is not a generated module, or fails when it is imported."""
-
-
-def host_text() -> str:
-    """Content of the `_host.py` that belongs beside generated modules."""
-    return Path(host.__file__).read_text(encoding="utf-8")
 
 
 def cache_folder() -> Path:
@@ -43,10 +38,10 @@ def store(stem: str, text: str, folder: Path | None = None) -> Path:
 
     Safe against other processes that store the same module.
     """
-    beside = host_text()
-    digest = hashlib.sha256(f"{text}\0{beside}".encode()).hexdigest()[:16]
-    place = (folder or cache_folder()) / digest
-    write_atomic(place / HOST_NAME, beside)
+    beside = paths.host_files()
+    contents = "\0".join((text, *beside.values()))
+    place = (folder or cache_folder()) / hashlib.sha256(contents.encode()).hexdigest()[:16]
+    write_folder(place / paths.HOST, beside)
     write_atomic(place / f"{stem}.py", text)
     return place / f"{stem}.py"
 
@@ -70,21 +65,21 @@ def import_module(path: Path) -> host.Module:
 
 
 def _package(name: str, folder: Path) -> None:
-    """A package for a folder, with its host: ours if the bytes are equal, so that the classes in
+    """A package for a folder, with its host: ours if the texts are equal, so that the classes in
     signatures and `except` clauses are the same ones."""
     if name in sys.modules:
         return
-    beside = folder / HOST_NAME
-    if not beside.is_file():
-        raise NotAModule(f"{folder}: expected {HOST_NAME} beside the generated modules")
+    beside = folder / paths.HOST
+    if not (beside / "__init__.py").is_file():
+        raise NotAModule(f"{folder}: expected {paths.HOST}/ beside the generated modules")
     package = ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package
-    if beside.read_bytes() == Path(host.__file__).read_bytes():
-        sys.modules[f"{name}._host"] = host
+    if paths.python_files(beside) == paths.host_files():
+        sys.modules[f"{name}.{paths.HOST}"] = host
     else:
-        _execute(f"{name}._host", beside)
-    package._host = sys.modules[f"{name}._host"]  # type: ignore[attr-defined]
+        _execute(f"{name}.{paths.HOST}", beside / "__init__.py")
+    setattr(package, paths.HOST, sys.modules[f"{name}.{paths.HOST}"])
 
 
 def _execute(name: str, path: Path) -> None:
@@ -96,8 +91,14 @@ def _execute(name: str, path: Path) -> None:
     try:
         spec.loader.exec_module(module)
     except (ImportError, NameError, AttributeError, SyntaxError, TypeError, ValueError) as error:
-        del sys.modules[name]
+        _forget(name)
         raise NotAModule(f"{path}: {type(error).__name__}: {error}") from error
     except OSError as error:
-        del sys.modules[name]
+        _forget(name)
         raise NotAModule(f"{path}: cannot be read: {error}") from error
+
+
+def _forget(name: str) -> None:
+    """A module and those inside it, so that the next import starts anew."""
+    for known in [n for n in sys.modules if n == name or n.startswith(f"{name}.")]:
+        del sys.modules[known]

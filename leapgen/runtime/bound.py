@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
-from leapgen.runtime import host
 from leapgen.runtime.host import DTYPES, Module, Pool
+from leapgen.runtime.host.checks import check_tensor, check_writable
+from leapgen.runtime.host.drafts import no_drafts
+from leapgen.runtime.host.errors import refuse
 
 
 class _Port:
@@ -106,12 +108,12 @@ class BoundStep:
         self.rows, fixed = module._rows(pool, slots, first_slot)
         if len(inputs) != len(module.inputs):
             names = ", ".join(i.name for i in module.inputs)
-            raise host._refuse("inputs", f"{len(module.inputs)} ({names})", len(inputs))
+            raise refuse("inputs", f"{len(module.inputs)} ({names})", len(inputs))
         self._ports = self._make_ports()
         self._launches: list[tuple[Callable[..., Any], list[Any]]] = []
         given = (slots, *inputs, out)
         views = [p.view(module, tensor) for p, tensor in zip(self._ports, given, strict=True)]
-        values = {**pool.arguments, **fixed, **host._no_drafts(pool)}
+        values = {**pool.arguments, **fixed, **no_drafts(pool)}
         for view in views:
             values |= view
         for launch in module.step_kernels(pool, self.rows):
@@ -129,7 +131,7 @@ class BoundStep:
         pool, rows = self.pool, self.rows
 
         def checked(name: str, sizes: tuple[int, ...], dtype: torch.dtype) -> Check:
-            return lambda tensor: host._check(name, tensor, sizes, dtype, pool.device)
+            return lambda tensor: check_tensor(name, tensor, sizes, dtype, pool.device)
 
         ports = [_Port("slots", ("row",), "", checked("slots", (rows,), torch.int32))]
         for spec in self.module.inputs:
@@ -137,7 +139,7 @@ class BoundStep:
             ports.append(_Port(spec.name, spec.strides(("row",)), "_in", check))
         out = checked("out", (rows, pool.shape.HV, pool.shape.V), DTYPES[self.module.output])
         words = ("row", "head", "axis")
-        ports.append(_Port("out", words, "", lambda t: host._check_writable("out", out(t))))
+        ports.append(_Port("out", words, "", lambda t: check_writable("out", out(t))))
         return ports
 
     def step(self, *tensors: torch.Tensor) -> None:

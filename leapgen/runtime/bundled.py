@@ -1,6 +1,6 @@
 """Loads the modules of a bundle: compiled kernels beside their generated sources.
 
-`leapgen build --bundle` copies this file into the bundle as `_bundled.py`, beside `_host.py`. It
+`leapgen build --bundle` copies this file into the bundle as `_bundled.py`, beside `_host/`. It
 needs torch and the standard library: kernels of the CPU are called through ctypes, those of a GPU
 are launched through the driver. TileLang is imported by `load(..., compile=True)` only.
 """
@@ -15,19 +15,20 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from leapgen.runtime import host, launches
+from leapgen.runtime import host
+from leapgen.runtime.prebuilt import Built, BundleError, Kernels, Loader, Parameter
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-COPIED = ("bundled.py", "bound.py", "launches.py")
+COPIED = ("bundled.py", "bound.py", "launches.py", "prebuilt.py")
 """Besides the host: files of the runtime that need nothing but each other."""
 IMPORT = "import tilelang.language as T\n"
 WITHOUT = "T = None  # no TileLang: builders of prim_funcs are not called here\n"
@@ -35,10 +36,6 @@ _NUMBERS = ("K", "V", "H", "HV", "P", "R", "D")
 # What compilers use of a CPU; /proc/cpuinfo also has marks of kernels and hypervisors.
 _ISA = re.compile(r"(s?sse|avx|fma|f16c|bmi|abm|popcnt|movbe|adx|aes|vaes|v?pclmul|gfni|sha_|amx)")
 _LOCK = threading.RLock()
-
-
-class BundleError(Exception):
-    """A bundle, or something asked of it, was refused: what, expected, found."""
 
 
 def features() -> set[str]:
@@ -68,65 +65,6 @@ def _words(shape: Mapping[str, int]) -> str:
     return " ".join(parts)
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A kernel's parameter, as far as the host asks."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Built:
-    """A compiled kernel, where the host expects a prim_func.
-
-    binaries   target -> what the manifest says of its binary
-    """
-
-    params: tuple[Parameter, ...]
-    binaries: Mapping[str, Mapping[str, Any]]
-    buffer_map: tuple[()] = ()
-
-
-class _Kernels(dict[str, host.Kernel]):
-    """All kernels of a module; those that are compiled are what it consists of for loops, as in
-    `Module.prepare`."""
-
-    known: set[str] | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        return (n for n in super().__iter__() if self.known is None or n in self.known)
-
-
-@dataclass(frozen=True)
-class Loader:
-    """A `host.Backend` that loads what is compiled; what is not, `other` compiles, if there is
-    one."""
-
-    folder: Path
-    device: str
-    other: host.Backend | None = None
-
-    def compile(
-        self, func: Any, target: str | Mapping[str, str], pass_configs: Mapping[str, Any]
-    ) -> Callable[..., Any]:
-        """See host.Backend. Errors: BundleError."""
-        if not isinstance(func, Built):
-            assert self.other is not None
-            return self.other.compile(func, target, pass_configs)
-        word = target if isinstance(target, str) else target["arch"]
-        if word not in func.binaries:
-            raise BundleError(f"target: expected one of {', '.join(func.binaries)}, found {word}")
-        entry = func.binaries[word]
-        path = self.folder / entry["file"]
-        names = [p.name for p in func.params]
-        try:
-            if self.device == "cpu":
-                return launches.on_cpu(path, entry, names)
-            return launches.on_gpu(path, entry, names)
-        except (OSError, AttributeError, launches.DriverError) as error:
-            raise BundleError(f"{path}: cannot be loaded: {error}") from error
-
-
 class Bundle:
     """A folder that `leapgen build --bundle` wrote; reading its manifest is all that is done.
 
@@ -144,8 +82,9 @@ class Bundle:
         found = self.manifest.get("schema")
         if found != SCHEMA:
             raise BundleError(f"{path}: schema: expected {SCHEMA}, found {found}")
-        for name in ("host.py", *COPIED):
-            self._check(f"_{name}")
+        for name in self.manifest["files"]:
+            if name.startswith("_"):
+                self._check(name)
 
     def text(self) -> str:
         """A line a module and shape, with the kernels that are compiled for it."""
@@ -185,7 +124,7 @@ class Bundle:
         made = self._import(found, compile)
         device = "cpu" if found["arch"] == "cpu" else "cuda"
         other = host.TileLang(device) if compile else None
-        kernels = _Kernels(
+        kernels = Kernels(
             (n, replace(k, build=partial(self._build, found, n, k.build if compile else None)))
             for n, k in made.kernels.items()
         )

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from leapgen.runtime import host
 from leapgen.runtime.bound import BoundStep
-from leapgen.runtime.host import ArgumentError, Module, Pool, Shape
+from leapgen.runtime.host import DTYPES, STATE_AXES, ArgumentError, Module, Pool, Shape
+from leapgen.runtime.host.errors import refuse
 
 NAMESPACE = "leapgen"
 KEYS = ("CPU", "CUDA")
@@ -90,7 +90,7 @@ class Family:
             if known is module:
                 return number
         if tuple(b.name for b in module.buffers) != self.buffers:
-            raise host._refuse("module", f"buffers {self.buffers}", module.buffers)
+            raise refuse("module", f"buffers {self.buffers}", module.buffers)
         self.variants.append(module)
         return len(self.variants) - 1
 
@@ -100,7 +100,7 @@ class Family:
         """Nothing is allocated, and results are arguments: only their number of rows is checked."""
         slots = arguments[len(self.buffers) + 1]
         if slots.dim() != 1:
-            raise host._refuse("slots", "an int32 tensor [rows]", list(slots.shape))
+            raise refuse("slots", "an int32 tensor [rows]", list(slots.shape))
 
     def _step(self, *arguments: Any) -> None:
         count = len(self.buffers) + 1
@@ -162,9 +162,9 @@ class Operators:
 
     def __init__(self, module: Module, pool: Pool) -> None:
         if not isinstance(pool, Pool):
-            raise host._refuse("pool", "a Pool", type(pool).__name__)
+            raise refuse("pool", "a Pool", type(pool).__name__)
         if pool.shape.D:
-            raise host._refuse("pool", "one without drafts", f"drafts={pool.shape.D}")
+            raise refuse("pool", "one without drafts", f"drafts={pool.shape.D}")
         module.flush(pool, torch.empty(0, dtype=torch.int32, device=pool.device))  # it fits
         with _LOCK:
             name = family_name(module)
@@ -175,7 +175,7 @@ class Operators:
         self.tensors = [*pool.values(), pool.status]
         self.sizes = list(vars(pool.shape).values())
         self.shape = pool.shape
-        self.output = host.DTYPES[module.output]
+        self.output = DTYPES[module.output]
         calls = {}
         for word in ("step", "load_state", "materialize", "reset"):
             calls[word] = getattr(getattr(torch.ops, NAMESPACE), f"{name}_{word}").default
@@ -233,7 +233,7 @@ class Operators:
 
 
 def _v_first(layout: str) -> bool:
-    if layout not in host.STATE_AXES:
+    if layout not in STATE_AXES:
         raise ArgumentError(f"layout: expected VK or KV, found {layout}")
     return layout == "VK"
 

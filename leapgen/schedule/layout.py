@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from leapgen.formats import packing
 from leapgen.formats.base import Format
 from leapgen.formats.composed import Composed
+from leapgen.formats.grids import Symmetric
 from leapgen.schedule.arch import Arch
 
 IndexMap = Callable[..., Any]
@@ -21,11 +23,14 @@ IndexMap = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """One order. Each field is the lines of a function body that ends in a return.
+    """One order. Maps are the lines of a function body that ends in a return.
 
-    offset  of (k, v, K, V): the element's offset in the tile
-    key     of (i, K, V): the key channel of the element at offset i
-    value   of (i, K, V): its value channel
+    offset     of (k, v, K, V): the element's offset in the tile
+    key        of (i, K, V): the key channel of the element at offset i
+    value      of (i, K, V): its value channel
+    condition  of (K, V): where the order exists
+    words      in planes of codes, a word holds the codes of neighbouring words (see PLANES);
+               otherwise a byte holds neighbouring codes
     """
 
     name: str
@@ -33,6 +38,8 @@ class Layout:
     offset: tuple[str, ...]
     key: tuple[str, ...]
     value: tuple[str, ...]
+    condition: str = "K % 32 == 0 and V % 16 == 0"
+    words: bool = False
 
     @property
     def source(self) -> str:
@@ -88,69 +95,128 @@ FRAGMENT = Layout(
 
 # As FRAGMENT, but each step of a product takes the 32 keys of one block, so that its sums can be
 # multiplied with the block's scales.
+_BLOCK_KEY = "t, kt, hi, i = k % 32 // 8, k // 32, k % 8 // 4, k % 4"
 BLOCKS = Layout(
     name="fragment",
     doc="[w][mt][kt][lane][r][i] as above; step kt has the keys of block kt",
-    offset=(
-        "M = 2 - V % 32 // 16",
-        "t, kt, hi, i = k % 32 // 8, k // 32, k % 8 // 4, k % 4",
-        *FRAGMENT.offset[2:],
-    ),
+    offset=("M = 2 - V % 32 // 16", _BLOCK_KEY, *FRAGMENT.offset[2:]),
     key=("return 32 * (i // 512 % (K // 32)) + 8 * (i // 16 % 4) + 4 * (i // 8 % 2) + i % 4",),
     value=FRAGMENT.value,
 )
 
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (PLAIN, FRAGMENT)}
+# As BLOCKS, of packed codes: the two fragments of a block lie in one lane, so that its nibbles are
+# 16 bytes and what is above them is one word or two.
+_WORD_PLACE = ("w, g, mt, lo = v // 32, v % 32 // 4, v % 4 // 2, v % 2",)
+WORDS = Layout(
+    name="fragment",
+    doc="[w][kt][lane][mt][r][i], sizes (V/32, K/32, 32, 2, 4, 4), keys as in blocks",
+    offset=(
+        _BLOCK_KEY,
+        *_WORD_PLACE,
+        "return ((w * (K // 32) + kt) * 32 + 4 * g + t) * 32 + 16 * mt + 8 * hi + 4 * lo + i",
+    ),
+    key=("return 32 * (i // 1024 % (K // 32)) + 8 * (i // 32 % 4) + 4 * (i // 8 % 2) + i % 4",),
+    value=("return 32 * (i // (32 * K)) + 4 * (i // 128 % 8) + 2 * (i // 16 % 2) + i // 4 % 2",),
+    condition="K % 32 == 0 and V % 32 == 0",
+    words=True,
+)
+
+# As WORDS, of codes that are looked up: four neighbouring nibbles of a plane choose the four bytes
+# of a register.
+LEVELS = Layout(
+    name="fragment",
+    doc="[w][kt][lane][mt][hi][4*(i%2) + 2*lo + i//2], as above",
+    offset=(
+        *WORDS.offset[:2],
+        "unit = (w * (K // 32) + kt) * 32 + 4 * g + t",
+        "return unit * 32 + 16 * mt + 8 * hi + 4 * (i % 2) + 2 * lo + i // 2",
+    ),
+    key=(
+        "low = 4 * (i // 8 % 2) + 2 * (i % 2) + i // 4 % 2",
+        "return 32 * (i // 1024 % (K // 32)) + 8 * (i // 32 % 4) + low",
+    ),
+    value=("return 32 * (i // (32 * K)) + 4 * (i // 128 % 8) + 2 * (i // 16 % 2) + i // 2 % 2",),
+    condition=WORDS.condition,
+    words=True,
+)
+
+PLANES = (
+    (
+        "plane_index",
+        "i, each",
+        "return i // (4 * each) * (4 * each) + i % 4 * each + i // 4 % each",
+    ),
+    (
+        "plane_code",
+        "j, each",
+        "return j // (4 * each) * (4 * each) + j % each * 4 + j // each % 4",
+    ),
+)
+"""Where the code at offset i of a tile is among the codes of a plane that has `each` in a byte, the
+lowest bits first, and the reverse. A 32-bit word of a plane holds the codes of `each` neighbouring
+words of four codes, each of these words shifted as a whole: a mask and a shift for four codes."""
+
 BLOCK = 32
 """Keys of a step of an integer product."""
-FRAGMENT_CONDITION = "K % 32 == 0 and V % 16 == 0"
+OPERANDS = ("int8", "int6", "int5", "int4", "levels4")
+"""Payloads of compositions that become operands of an integer product."""
 
 
 def can_fragment(arch: Arch, format: Format) -> bool:
     """Whether some shapes of this pair use matrix-fragment order. What is rewritten at every token
     is in plain order: whole value channels lie in neighbouring lanes, for their scales."""
-    plain = not format.windowed or not _whole_steps(format)
-    return arch.int8_mma and format.payload == "int8" and not plain
+    return arch.int8_mma and format.windowed and _whole_steps(format)
 
 
 def _whole_steps(format: Format) -> bool:
     """Whether a product over keys can take the payload: one scale a value channel, or blocks of a
     product's step."""
     if not isinstance(format, Composed):
-        return True
+        return format.payload == "int8"
     c, scale = format.choices, format.scale
-    blocks = scale.per == "value" and scale.block == BLOCK and scale.kind == "e4m3"
-    whole = c.transform in ("none", "rms_power") and c.rounding == "nearest"
-    return blocks and whole and c.factors in ("none", "int8")
+    blocks = scale.block == BLOCK and scale.kind == "e4m3"
+    scaled = scale.per == "value" and (blocks or not scale.block)
+    whole = c.payload in OPERANDS and c.rounding == "nearest" and not c.outliers
+    return scaled and whole and c.feedback == "none" and c.factors in ("none", "int8", "fp16")
 
 
 def _fragment(format: Format) -> Layout:
-    return BLOCKS if isinstance(format, Composed) else FRAGMENT
+    if not isinstance(format, Composed):
+        return FRAGMENT
+    if format.bits not in packing.PACKED:
+        return BLOCKS
+    return WORDS if isinstance(format.grid, Symmetric) else LEVELS
 
 
 def payload_order(arch: Arch, format: Format, K: int, V: int) -> Layout:
     """The order of a payload tile of K x V elements."""
-    if can_fragment(arch, format) and K % 32 == 0 and V % 16 == 0:
-        return _fragment(format)
-    return PLAIN
+    found = _fragment(format)
+    exists = can_fragment(arch, format) and eval(found.condition, {"K": K, "V": V})  # our own text
+    return found if exists else PLAIN
 
 
 def layout_source(arch: Arch, format: Format) -> str:
-    """Text for a generated module: `payload_order(K, V)` and the three maps, for every shape."""
+    """Text for a generated module: `payload_order(K, V)` and the three maps, for every shape; for
+    packed codes also the maps of PLANES."""
     if not can_fragment(arch, format):
         return f'def payload_order(K, V):\n    return "plain"\n\n\n{PLAIN.source}'
-    order = f'def payload_order(K, V):\n    return "fragment" if {FRAGMENT_CONDITION} else "plain"'
-    maps = []
-    for name, arguments in (
-        ("offset", "k, v, K, V"),
-        ("key", "i, K, V"),
-        ("value", "i, K, V"),
-    ):
-        plain = getattr(PLAIN, name)[-1]
-        body = (
-            'if payload_order(K, V) == "plain":',
-            f"    {plain}",
-            *getattr(_fragment(format), name),
+    found = _fragment(format)
+    order = f'def payload_order(K, V):\n    return "fragment" if {found.condition} else "plain"'
+    maps = [
+        _either(f"payload_{name}", arguments, getattr(PLAIN, name)[-1], getattr(found, name))
+        for name, arguments in (
+            ("offset", "k, v, K, V"),
+            ("key", "i, K, V"),
+            ("value", "i, K, V"),
         )
-        maps.append(_function(f"payload_{name}", arguments, body))
+    ]
+    if found.words:
+        for name, arguments, line in PLANES:
+            plain = f"return {arguments[0]}"
+            maps.append(_either(name, f"{arguments}, K, V", plain, (line,)))
     return "\n\n\n".join((order, *maps))
+
+
+def _either(name: str, arguments: str, plain: str, fragment: tuple[str, ...]) -> str:
+    test = 'if payload_order(K, V) == "plain":'
+    return _function(name, arguments, (test, f"    {plain}", *fragment))

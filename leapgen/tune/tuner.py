@@ -16,19 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
-from leapgen.runtime.host import Shape, key_of
+from leapgen.runtime.host import Shape
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
-from leapgen.schedule.predict import Usage, kernel_us
+from leapgen.schedule.predict import Usage
 from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit, launched
-from leapgen.tune.candidates import Candidate, Compiler, Field, as_planned
+from leapgen.tune.candidates import Candidate, Compiler, Field
 from leapgen.tune.journal import Journal
 from leapgen.tune.measured import Measured
 from leapgen.tune.outcome import Outcome, Result
 from leapgen.tune.race import Race
+from leapgen.tune.ranking import field_configs, ranking, rule_ratio
 
-WORTH = 0.01
-"""Gain below which the default stays: less is noise, and fewer configs are fewer kernels."""
 COMPILING = 0.5
 """Part of the budget that the first shape's compilation may take, and of their own share later
 shapes', which try the survivors only."""
@@ -200,7 +199,7 @@ class Tuner:
         if self._over():
             return None
         canary = self._canary(point.shape)
-        steps, flushes = _configs(fields)
+        steps, flushes = field_configs(fields)
         measured = Measured(self.journal, point)
         try:
             with self.bench.timer(point) as timer:
@@ -217,7 +216,7 @@ class Tuner:
 
         def build(point: Point) -> None:
             with contextlib.suppress(Unfit):
-                first = self._ranking(point, raced[point])[0]
+                first = ranking(raced[point], self._canary(point.shape))[0]
                 self.bench.ready(point.shape, first, thorough=True)
 
         self._say("building winners")
@@ -235,14 +234,8 @@ class Tuner:
                 self.journal.put({**data, "usage": usage}, what="point", **place)
             self._finish(winner)
 
-    def _ranking(self, point: Point, measured: Measured) -> list[Configs]:
-        """Those worth a change from the default, the fastest first; then the default."""
-        canary = self._canary(point.shape)
-        worth = (1 - WORTH) * measured.ratio(canary)
-        return [*(c for c in measured.ranking() if measured.ratio(c) <= worth), canary]
-
     def _winner(self, point: Point, measured: Measured, fields: dict[str, Field]) -> Result | None:
-        for configs in self._ranking(point, measured):
+        for configs in ranking(measured, self._canary(point.shape)):
             self._say(f"{point}: the winner against the oracle")
             verdict = self._check(point.shape, configs, thorough=True)
             if not verdict["failure"]:
@@ -257,7 +250,7 @@ class Tuner:
         shapes need not try the rest."""
         canary = self._canary(shape)
         kept = {kernel: [config] for kernel, config in canary.items()}
-        steps, flushes = _configs(fields)
+        steps, flushes = field_configs(fields)
         for rows in batches:
             measured = Measured(self.journal, Point(shape, rows))
             if not measured.pairs(None, canary, steps, flushes):  # time was up: try them all
@@ -269,31 +262,6 @@ class Tuner:
                     if near and configs[kernel] not in known:
                         known.append(configs[kernel])
         return kept
-
-    def _rule(self, point: Point, measured: Measured, fields: dict[str, Field]) -> float:
-        """Ratio of the step that the rule for absent devices picks; 0 where it has no figures."""
-        device, shape = self.device, as_planned(point.shape)
-        known = {
-            key_of(kernel=kernel, config=c.config): c.usage
-            for kernel, found in fields.items()
-            for c in found.candidates
-        }
-        if device is None:
-            return 0.0
-
-        def us(configs: Configs) -> float:
-            total = 0.0
-            for kernel, config in launched(configs).items():
-                usage = known.get(key_of(kernel=kernel, config=config))
-                if usage is None:
-                    return float("inf")
-                total += kernel_us(kernel, config, usage, shape, point.rows, self.plan, device)
-            return total
-
-        flush = self._canary(point.shape).get("flush")
-        tried = [c for c in measured.ranking() if c.get("flush") == flush]
-        best = min(tried, key=us, default=None)
-        return 0.0 if best is None or us(best) == float("inf") else measured.ratio(best)
 
     def _result(
         self,
@@ -308,13 +276,9 @@ class Tuner:
             kernel: next((c.usage for c in fields[kernel].candidates if c.config == config), None)
             for kernel, config in kept.items()
         }
-        base = measured.canary_us / measured.ratio(self._canary(point.shape))
-        us, rule_us = base * measured.ratio(configs), base * self._rule(point, measured, fields)
+        canary = self._canary(point.shape)
+        rule = rule_ratio(measured, canary, fields, self.plan, self.device)
+        base = measured.canary_us / measured.ratio(canary)
+        us, rule_us = base * measured.ratio(configs), base * rule
         raced, repeats = len(measured.ratios), measured.repeats
         return Result(point, kept, us, measured.canary_us, error, usage, rule_us, raced, repeats)
-
-
-def _configs(fields: dict[str, Field]) -> tuple[list[Config], list[Config]]:
-    """Configs of steps and of flushes; none of the latter where there are no windows."""
-    found = {kernel: [c.config for c in f.candidates] for kernel, f in fields.items()}
-    return found["step"], found.get("flush", [])

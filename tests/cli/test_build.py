@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from leapgen import paths
 from leapgen.cli import Exit, app
 from leapgen.emit.parts import kernel_digest
 
@@ -32,9 +33,10 @@ def test_two_specs_two_archs(tmp_path: Path) -> None:
     words = ("gdn", "kda", "--arch", "cpu,sm100", "--json")
     result = build(tmp_path, *words)
     assert result.exit_code == 0
-    names = {f"{arch}/{name}.py" for arch in ("cpu", "sm100") for name in ("gdn", "kda", "_host")}
+    files = ["gdn.py", "kda.py", *(f"_host/{name}" for name in paths.host_files())]
+    names = {f"{arch}/{file}" for arch in ("cpu", "sm100") for file in files}
     assert rows(result) == dict.fromkeys([*names, "MANIFEST.json"], "new")
-    assert {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob("*/*.py")} == names
+    assert {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.py")} == names
     times = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.py")}
     assert set(rows(build(tmp_path, *words)).values()) == {"same"}
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.py")} == times
@@ -69,6 +71,24 @@ def test_check_prints_a_diff_and_writes_nothing(tmp_path: Path) -> None:
     module.unlink()
     assert build(tmp_path, *words, "--check").exit_code == Exit.FAILED
     assert not module.exists()
+
+
+def test_the_host_beside_modules_is_mended(tmp_path: Path) -> None:
+    words = ("gdn", "--arch", "cpu")
+    build(tmp_path, *words)
+    host = tmp_path / "cpu" / "_host"
+    (host / "pool.py").write_text("x = 1\n")
+    (host / "steps.py").unlink()
+    (host / "gone.py").write_text("x = 1\n")
+    found = rows(build(tmp_path, *words, "--check", "--json"))
+    states = {Path(path).name: state for path, state in found.items() if "_host" in path}
+    assert states.pop("pool.py") == "different"
+    assert states.pop("steps.py") == "missing"
+    assert states.pop("gone.py") == "stale"
+    assert set(states.values()) == {"same"}
+    found = rows(build(tmp_path, *words, "--json"))
+    assert found["cpu/_host/gone.py"] == "removed"
+    assert paths.python_files(host) == paths.host_files()
 
 
 def test_an_unknown_pick_is_a_diagnostic(tmp_path: Path) -> None:

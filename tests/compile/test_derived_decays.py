@@ -10,7 +10,7 @@ from test_generated_traffic import CURSORS, differences
 
 from leapgen import paths
 from leapgen.emit.render import render
-from leapgen.runtime.assemble import HOST_NAME
+from leapgen.files import write_folder
 from leapgen.schedule import traffic
 
 ARCH = "sm90"
@@ -26,7 +26,7 @@ def test_traffic_of_a_launch(name: str, kernel: str, tmp_path: Path) -> None:
     plan = plan_of(name, ARCH)
     path = tmp_path / f"{name}_{kernel}.py"
     path.write_text(render(plan, derived(name)[0]).text)
-    (tmp_path / HOST_NAME).write_text(paths.host_file().read_text())
+    write_folder(tmp_path / paths.HOST, paths.host_files())
     at = bench(path, FRAGMENT)
     for cursor in CURSORS[kernel]:
         found = differences(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
 from generated_modules import FRAGMENT, GENERATED, PLAIN, SPECS, bench, in_words
 
+from leapgen import paths
 from leapgen.report.tir_narrow import narrow_products_lowered
-from leapgen.runtime.assemble import HOST_NAME
 
 DEFAULT = {("sm90/kda.py", FRAGMENT), ("sm90/gdn.py", PLAIN)}
-MODULES = sorted(
-    p.relative_to(GENERATED).as_posix() for p in GENERATED.glob("sm*/*.py") if p.name != HOST_NAME
-)
+MODULES = sorted(p.relative_to(GENERATED).as_posix() for p in GENERATED.glob("sm*/*.py"))
 
 
 def findings(path: Path, dims: tuple[int, int], *kernels: str) -> list[str]:
@@ -46,6 +45,6 @@ def test_addresses_are_wide_enough(path: str, dims: tuple[int, int]) -> None:
 def test_narrow_slots_and_strides_are_noticed(tmp_path: Path) -> None:
     text = (GENERATED / "sm90" / "gdn.py").read_text()
     (tmp_path / "gdn.py").write_text(text.replace("int64", "int32"))
-    (tmp_path / HOST_NAME).write_text((GENERATED / "sm90" / HOST_NAME).read_text())
+    shutil.copytree(GENERATED / "sm90" / paths.HOST, tmp_path / paths.HOST)
     found = findings(tmp_path / "gdn.py", PLAIN, "reset")
     assert any(line.startswith("reset: payload: slot") for line in found), found

@@ -7,6 +7,7 @@ what all value heads of a row ask for together is compared with what memory must
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,8 @@ from generated_modules import (
     plan_of,
 )  # fmt: skip
 
+from leapgen import paths
 from leapgen.report.tir_machine import SECTOR
-from leapgen.runtime.assemble import HOST_NAME
 from leapgen.schedule import traffic
 
 CURSORS = {"step": (0, 1, 7, 15), "flush": (16,), "materialize": (0, 1, 7, 16),
@@ -240,7 +241,7 @@ def test_a_kernel_that_reads_more_is_noticed(what: str, tmp_path: Path) -> None:
     text = (GENERATED / "sm90" / "gdn.py").read_text()
     assert old in text
     (tmp_path / "gdn.py").write_text(text.replace(old, new))
-    (tmp_path / HOST_NAME).write_text((GENERATED / "sm90" / HOST_NAME).read_text())
+    shutil.copytree(GENERATED / "sm90" / paths.HOST, tmp_path / paths.HOST)
     at = bench(tmp_path / "gdn.py", PLAIN).configured("step", staged=staged)
     found = differences(at.launch("step", 7), model("gdn", "sm90", at, "step", 7))
     assert any(said in line for line in found), found

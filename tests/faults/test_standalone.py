@@ -1,4 +1,4 @@
-"""A module and its `_host.py` run elsewhere, without leapgen; cold starts do not clash."""
+"""A module and its `_host` run elsewhere, without leapgen; cold starts do not clash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from lab import Lab
 
-from leapgen.runtime import assemble
+from leapgen import paths
+from leapgen.files import write_folder
 from leapgen.runtime.module import generate
 from leapgen.schedule.arch import arch_named
 
@@ -59,7 +60,7 @@ def run(folder: Path, script: str) -> str:
 def test_a_module_runs_without_leapgen(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     text = generate(make_lab("gdn").spec, arch_named("cpu"))
     (tmp_path / "recurrence.py").write_text(text)
-    (tmp_path / "_host.py").write_text(assemble.host_text())
+    write_folder(tmp_path / paths.HOST, paths.host_files())
     assert run(tmp_path, SCRIPT).endswith("fine\n")
 
 
@@ -69,7 +70,7 @@ def test_a_package_of_modules(make_lab: Callable[..., Lab], tmp_path: Path) -> N
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "recurrence.py").write_text(generate(make_lab("gdn").spec, arch_named("cpu")))
-    (folder / "_host.py").write_text(assemble.host_text())
+    write_folder(folder / paths.HOST, paths.host_files())
     run(tmp_path, "import bundle.recurrence, sys; assert 'bundle._host' in sys.modules")
 
 
@@ -84,4 +85,6 @@ def test_eight_processes_start_cold(tmp_path: Path) -> None:
     started = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(8)]
     assert [process.wait() for process in started] == [0] * 8
     (folder,) = tmp_path.iterdir()
-    assert sorted(p.name for p in folder.iterdir() if p.is_file()) == ["_host.py", "big.py"]
+    assert [p.name for p in folder.iterdir() if p.is_file()] == ["big.py"]
+    assert paths.python_files(folder / paths.HOST) == paths.host_files()
+    assert not list(folder.glob(".*"))

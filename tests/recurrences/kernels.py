@@ -3,8 +3,9 @@
 python tests/recurrences/kernels.py --arch sm90 --out tuning/h200/check/published.json
 
 Each spec, and each alternative that has a reference, runs at a small shape with an FP32 state and
-at its published head size with the format that it ships with: rows of one batch start at different
-places of a window, one of them rests now and then, and windows close on the way. Outputs, token by
+at its published head size with the format that it ships with; each spec also at every other shape
+and ratio of heads of the models that it names. Rows of one batch start at different places of a
+window, one of them rests now and then, and windows close on the way. Outputs, token by
 token, and final states are compared with the reference in float64 (see published.py), which is
 itself compared with flash-linear-attention's naive functions where that package is installed.
 """
@@ -42,10 +43,11 @@ from leapgen.report.subjects import one_thread, subject  # noqa: E402
 from leapgen.runtime.host import DTYPES  # noqa: E402
 from leapgen.spec.model import Spec  # noqa: E402
 
-H, HV, TOKENS = 2, 4, 40
+H, HV, TOKENS = 2, 4, 72
 SLOTS = (3, 0, 4)
 POSITIONS = (0, 5, 11)
-SMALL = (64, 32)
+SMALL = Heads(H, HV, 64, 32)
+MOST_HEADS = 32  # value heads of a run at a model's shape: the ratio is the model's
 EXACT = "fp32-window"
 
 Case = tuple[str, ...]
@@ -79,7 +81,7 @@ def run_kernel(
     spec, fixed = chain.spec, {x.name for x in chain.spec.inputs if x.constant}
     where = subject(chain.source, arch)
     module, device = where.module, where.device
-    pool = module.allocate(5, H=H, HV=HV, K=heads.K, V=heads.V, device=device)
+    pool = module.allocate(5, H=heads.H, HV=heads.HV, K=heads.K, V=heads.V, device=device)
     slots = torch.tensor(SLOTS, dtype=torch.int32, device=device)
     begin = torch.tensor(POSITIONS, dtype=torch.int32, device=device)
     module.load_state(pool, slots, torch.tensor(S, device=device), begin, layout="KV")
@@ -104,12 +106,27 @@ def run_kernel(
     return np.stack(outputs), found, flushes, where.how
 
 
-def check(case: Case, arch: str, format: str | None, small: bool) -> dict[str, Any]:
+def own_heads(spec: Spec) -> Heads:
+    """The head size that a spec names first."""
+    return Heads(H, HV, spec.K, spec.V)
+
+
+def model_heads(spec: Spec) -> list[Heads]:
+    """One for each head size and ratio of heads of the published models that a spec names."""
+    found: dict[tuple[int, int, int], Heads] = {}
+    for model in spec.models:
+        ratio = model.HV // model.H
+        keys = min(model.H, max(MOST_HEADS // ratio, 1))
+        found.setdefault((model.K, model.V, ratio), Heads(keys, keys * ratio, model.K, model.V))
+    return list(found.values())
+
+
+def check(case: Case, arch: str, format: str | None, heads: Heads | None) -> dict[str, Any]:
     """Errors of one spec, format and shape, each with its bound; all relative to the peak."""
     started = time.perf_counter()
     chain = pipeline.compile(str(ROOT / f"specs/{case[0]}.yaml"), arch, picks_of(case), format)
     spec, plan = chain.spec, chain.plan
-    heads = Heads(H, HV, *(SMALL if small else (spec.K, spec.V)))
+    heads = heads or own_heads(spec)
     fixed = frozenset(x.name for x in spec.inputs if x.constant)
     rng = np.random.default_rng(0)
     each = [draws.inputs(spec, TOKENS, heads, rng) for _ in SLOTS]
@@ -145,6 +162,7 @@ def check(case: Case, arch: str, format: str | None, small: bool) -> dict[str, A
         "digest": chain.source.digest,
         "format": plan.format.name,
         "shape": f"{heads.K} x {heads.V}",
+        "heads": [heads.H, heads.HV],
         "flushes": flushes.tolist(),
         **{name: float(f"{max(values):.3g}") for name, values in errors.items()},
         "how": how,
@@ -155,10 +173,9 @@ def check(case: Case, arch: str, format: str | None, small: bool) -> dict[str, A
 def against_fla(case: Case, device: str) -> dict[str, Any]:
     """How far the package's naive function (FP32) is from our reference, or why it was not run."""
     spec = pipeline.parse(str(ROOT / f"specs/{case[0]}.yaml"), picks_of(case))
-    heads = Heads(H, HV, *SMALL)
     fixed = frozenset(x.name for x in spec.inputs if x.constant)
-    raw = draws.inputs(spec, TOKENS, heads, np.random.default_rng(2))
-    layer, S = published.PUBLISHED[case], start(spec, heads)[0]
+    raw = draws.inputs(spec, TOKENS, SMALL, np.random.default_rng(2))
+    layer, S = published.PUBLISHED[case], start(spec, SMALL)[0]
     expected, last = published.run(layer, raw, S.astype(np.float64), fixed)
     coefficients = layer.prepare(published.spread(raw, HV, fixed))
     try:
@@ -175,11 +192,14 @@ def against_fla(case: Case, device: str) -> dict[str, Any]:
 
 
 def whole(case: Case, arch: str) -> list[dict[str, Any]]:
-    """Both runs of a case, and the package's."""
+    """All runs of a case, each beside the package's."""
     with one_thread():
         device = "cuda" if torch.cuda.is_available() else "cpu"
         theirs = against_fla(case, device)
-        runs = [check(case, arch, EXACT, small=True), check(case, arch, None, small=False)]
+        runs = [check(case, arch, EXACT, SMALL), check(case, arch, None, None)]
+        if len(case) == 1:
+            spec = pipeline.parse(str(ROOT / f"specs/{case[0]}.yaml"))
+            runs += [check(case, arch, None, heads) for heads in model_heads(spec)]
         return [{**run, **theirs} for run in runs]
 
 
@@ -219,7 +239,6 @@ def record(rows: list[dict[str, Any]], command: str, seconds: float) -> str:
         "seconds": round(seconds, 1),
         "tokens": TOKENS,
         "positions": list(POSITIONS),
-        "heads": [H, HV],
         "modules": {row["module"]: row["digest"] for row in rows},
     }
     lines = ",\n  ".join(json.dumps(row) for row in rows)

@@ -11,7 +11,7 @@ import draws
 import fla_naive
 import numpy as np
 import pytest
-from kernels import check, module_name, wrong
+from kernels import SMALL, check, module_name, wrong
 from published import PUBLISHED, run, spread
 
 from leapgen.oracle.stepwise import Stepwise
@@ -107,7 +107,7 @@ def test_their_recurrent_comba_reads_another_state() -> None:
 def test_kernels_on_the_cpu(case: tuple[str, ...]) -> None:
     """What the GPU's record is made of (tests/gpu/test_published_kernels.py), on two specs."""
     with one_thread():
-        row = check(case, "cpu", "fp32-window", small=True)
+        row = check(case, "cpu", "fp32-window", SMALL)
     assert not wrong(row)
     assert min(row["flushes"]) > 1
     assert 0 < row["output"] < 1e-2
@@ -119,5 +119,5 @@ def test_a_wrong_reference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     late = dataclasses.replace(right, token=lambda S, c: (S, S.T @ c["q"]))
     monkeypatch.setitem(PUBLISHED, ("gdn",), late)
     with one_thread():
-        row = check(("gdn",), "cpu", "fp32-window", small=True)
+        row = check(("gdn",), "cpu", "fp32-window", SMALL)
     assert len(wrong(row)) == 2

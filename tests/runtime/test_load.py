@@ -11,7 +11,8 @@ import torch
 import leapgen
 from leapgen import paths
 from leapgen.diagnostics import Diagnostics, LeapgenError
-from leapgen.runtime import assemble, host, module
+from leapgen.files import write_folder
+from leapgen.runtime import host, module
 from leapgen.schedule.arch import ARCHES, ArchError
 
 
@@ -36,7 +37,7 @@ def test_other_modules_are_generated_once(tmp_path: Path) -> None:
     names = [i.name for i in loaded.inputs]
     assert names == ["q", "k", "v", "g", "beta"]
     assert origin(loaded).is_relative_to(tmp_path)
-    assert (origin(loaded).parent / "_host.py").read_text() == assemble.host_text()
+    assert paths.python_files(origin(loaded).parent / paths.HOST) == paths.host_files()
     again = leapgen.load("gdn", format="bf16-window", cache=tmp_path, **options)
     assert again is loaded
     assert len(list(tmp_path.iterdir())) == 1
@@ -50,7 +51,7 @@ def test_picks_name_the_shipped_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     shutil.copy(paths.data("specs") / "kda.yaml", tmp_path / "specs")
     name = "kda-lower_bound-fp32-window.py"
     shutil.copy(origin(made), tmp_path / "generated" / "cpu" / name)
-    shutil.copy(origin(made).parent / "_host.py", tmp_path / "generated" / "cpu")
+    write_folder(tmp_path / "generated" / "cpu" / paths.HOST, paths.host_files())
     monkeypatch.setattr(paths, "data", lambda folder: tmp_path / folder)
     found = module._shipped("kda", ARCHES["cpu"], {"gate": "lower_bound"}, "fp32-window")
     assert found == tmp_path / "generated" / "cpu" / name
@@ -61,7 +62,7 @@ def test_picks_name_the_shipped_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_module_file(tmp_path: Path) -> None:
     source = paths.data("generated") / "cpu"
     shutil.copy(source / "gdn.py", tmp_path / "other-name.py")
-    shutil.copy(source / "_host.py", tmp_path)
+    shutil.copytree(source / paths.HOST, tmp_path / paths.HOST)
     loaded = leapgen.load(tmp_path / "other-name.py")
     assert loaded.digest == leapgen.load("gdn", arch="cpu").digest
     assert loaded is not leapgen.load("gdn", arch="cpu")

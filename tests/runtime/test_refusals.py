@@ -279,12 +279,12 @@ def test_strides_that_kernels_cannot_take(
 ) -> None:
     """Kernels take 32 bits of a stride; where there is one element, any stride will do."""
     pool = tiny.allocate(3, **SIZES)
-    monkeypatch.setattr(host, "LARGEST_STRIDE", 16)
+    monkeypatch.setattr(host.checks, "LARGEST_STRIDE", 16)
     with pytest.raises(host.ArgumentError, match="key: expected a row stride below 16, found 16"):
         tiny.step(pool, ints(0, 1), *inputs(2))
     with pytest.raises(host.ArgumentError, match="payload: expected a slot stride below 16, found"):
         tiny.allocate(3, **SIZES)
-    assert host._stride("key", "row", 1, 1 << 40) == 0
+    assert host.checks.stride_argument("key", "row", 1, 1 << 40) == 0
 
 
 def test_heads_that_share_keys_share_a_cursor(tiny: host.Module) -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leapgen.formats.table import FORMATS
+from leapgen.formats.table import FORMATS, NAMED
 from leapgen.schedule.arch import ARCHES
-from leapgen.schedule.layout import BLOCKS, FRAGMENT, PLAIN, Layout, layout_source, payload_order
+from leapgen.schedule.layout import (
+    BLOCKS,
+    FRAGMENT,
+    LEVELS,
+    PLAIN,
+    WORDS,
+    Layout,
+    layout_source,
+    payload_order,
+)
 
 SIZES = range(8, 257, 8)
 
@@ -53,6 +62,45 @@ def test_sixteen_bytes_of_a_lane_are_one_fragment(K: int, V: int, layout: Layout
 def test_a_fragment_of_blocks_has_the_keys_of_one(K: int, V: int) -> None:
     k = BLOCKS.functions["key"](np.arange(K * V).reshape(-1, 512), K, V) // 32
     assert (k == k[:, :1]).all()
+
+
+def registers(bits: int, layout: Layout, K: int, V: int) -> np.ndarray:
+    """[lane, fragment of a block, register, byte]: the tile's offset of each code, as a kernel that
+    has a lane's words takes them apart."""
+    scope: dict[str, object] = {}
+    format = {5: "leap5", 6: "leap6", 4: "leap4" if layout is LEVELS else "leapquant-int4"}[bits]
+    exec(layout_source(ARCHES["sm90"], NAMED[format]), scope)
+    place = np.arange(K * V)
+    found = []
+    for width in {4: (4,), 5: (4, 1), 6: (4, 2)}[bits]:
+        each = 8 // width
+        codes = np.empty(K * V, int)
+        codes[scope["plane_index"](place, each, K, V)] = place  # type: ignore[operator]
+        assert (codes == scope["plane_code"](place, each, K, V)).all()  # type: ignore[operator]
+        words = codes.reshape(-1, 4, each)  # word, byte, place in the byte
+        found.append(words.transpose(0, 2, 1).reshape(-1, 8, 4))  # lane, shift of a word, byte
+    assert all((other == found[0]).all() for other in found)
+    lanes = found[0]
+    if layout is LEVELS:  # four neighbouring nibbles choose the bytes of a register
+        lanes = lanes.reshape(-1, 4, 2, 4).transpose(0, 1, 3, 2).reshape(-1, 8, 4)
+    return lanes.reshape(-1, 2, 4, 4)
+
+
+@pytest.mark.parametrize(("bits", "layout"), [(4, WORDS), (5, WORDS), (6, WORDS), (4, LEVELS)])
+@pytest.mark.parametrize(("K", "V"), [(128, 128), (32, 32), (96, 192), (256, 96)])
+def test_words_of_planes_are_fragments(bits: int, layout: Layout, K: int, V: int) -> None:
+    assert is_bijection(layout, K, V)
+    i = registers(bits, layout, K, V)
+    k, v = layout.functions["key"](i, K, V), layout.functions["value"](i, K, V)
+    lane = np.arange(len(i))
+    t, g, block, warp = lane % 4, lane // 4 % 8, lane // 32 % (K // 32), lane // K
+    for register in range(4):
+        lo, hi = register % 2, register // 2
+        for mt in range(2):
+            value = 32 * warp + 4 * g + 2 * mt + lo
+            assert (v[:, mt, register] == value[:, None]).all()
+            key = (32 * block + 8 * t + 4 * hi)[:, None] + np.arange(4)
+            assert (k[:, mt, register] == key).all()
 
 
 @pytest.mark.parametrize(("K", "V"), [(64, 32), (128, 128), (96, 192)])

@@ -16,10 +16,11 @@ import torch
 from typer.testing import CliRunner
 
 import leapgen
-from leapgen import pipeline
+from leapgen import paths, pipeline
 from leapgen.cli import app
 from leapgen.diagnostics import LeapgenError, MissingTool
 from leapgen.emit.parts import kernel_digest
+from leapgen.files import write_folder
 from leapgen.report.progress import aside
 from leapgen.report.subjects import Subject, subject
 from leapgen.runtime import host, tables
@@ -80,10 +81,9 @@ def test_loading_names_a_stale_table(tmp_path: Path) -> None:
 
 
 def test_a_module_elsewhere_needs_no_table(tmp_path: Path, chain: pipeline.Chain) -> None:
-    from leapgen.runtime.assemble import host_text
-
     (tmp_path / "gdn.py").write_text(chain.source.text)
-    (tmp_path / "_host.py").write_text(host_text() + "\nVERSION = 2\n")
+    files = paths.host_files()
+    write_folder(tmp_path / paths.HOST, {**files, "pool.py": files["pool.py"] + "VERSION = 2\n"})
     module = leapgen.load(tmp_path / "gdn.py", tables=tmp_path)
     assert module.table == ()
 

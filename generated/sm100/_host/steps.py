@@ -1,0 +1,57 @@
+"""Committed tokens."""
+
+from __future__ import annotations
+
+import torch
+
+from .compilation import Launch
+from .drafts import Drafts, no_drafts
+from .pool import Pool
+
+
+class Steps(Drafts):
+    """Adds step and flush."""
+
+    def step(
+        self,
+        pool: Pool,
+        slots: torch.Tensor,
+        *inputs: torch.Tensor,
+        out: torch.Tensor | None = None,
+        first_slot: int = 0,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """One committed token a row; then the slots whose window is full are flushed. Drafts that
+        are pending in these slots are dropped.
+
+        slots   int32 [rows]; rows with a slot below `first_slot` are inactive
+        inputs  in the module's order
+        check   synchronise, and name the row of a bad slot or cursor
+        Returns `out`, [rows, HV, V]; zeros in inactive rows.
+        """
+        rows, values = self._rows(pool, slots, first_slot)
+        out = self._operands(pool, {"row": rows}, inputs, out, values)
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
+        self._run(self.step_kernels(pool, rows), pool, {**values, **no_drafts(pool)}, check)
+        return out
+
+    def step_kernels(self, pool: Pool, rows: int) -> list[Launch]:
+        """What a step of so many rows launches, in order."""
+        if rows == 0:
+            return []
+        step, names = self.kernel("step", pool, rows), ["commit"] if pool.shape.D else []
+        if self.windowed and not step.fused:
+            names.insert(0, "flush")
+        return [step, *(self.kernel(name, pool, rows) for name in names)]
+
+    def flush(
+        self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
+    ) -> None:
+        """Flush the slots whose window is full. `step` has done it already; rarely needed, and
+        without windows there is nothing to do."""
+        rows, values = self._rows(pool, slots, first_slot)
+        if check:
+            self._inspect(pool, slots, first_slot, limit=pool.shape.P)
+        if self.windowed:
+            self._launch("flush", pool, rows, values, check)
