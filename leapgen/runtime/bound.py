@@ -15,7 +15,7 @@ import torch
 
 from leapgen.runtime.host import DTYPES, Module, Pool
 from leapgen.runtime.host.checks import check_tensor, check_writable
-from leapgen.runtime.host.drafts import no_drafts
+from leapgen.runtime.host.steps import own_arguments
 from leapgen.runtime.host.errors import refuse
 
 
@@ -113,10 +113,11 @@ class BoundStep:
         self._launches: list[tuple[Callable[..., Any], list[Any]]] = []
         given = (slots, *inputs, out)
         views = [p.view(module, tensor) for p, tensor in zip(self._ports, given, strict=True)]
-        values = {**pool.arguments, **fixed, **no_drafts(pool)}
+        kernels = module.step_kernels(pool, self.rows)
+        values = {**pool.arguments, **fixed, **own_arguments(pool, self.rows, kernels)}
         for view in views:
             values |= view
-        for launch in module.step_kernels(pool, self.rows):
+        for launch in kernels:
             arguments = [values[name] for name in launch.names]
             for port in self._ports:
                 port.find(launch.names, arguments)

@@ -66,6 +66,7 @@ class Family:
         self.inputs = tuple(i.name for i in module.inputs)
         self.variants: list[Module] = []
         self._bound: dict[tuple[Any, ...], _Kept] = {}
+        self._orders: dict[int, dict[int, torch.Tensor]] = {}
         slots, first = "Tensor slots", "int first_slot, int variant"
         given = ", ".join(f"Tensor in_{name}" for name in self.inputs)
         state = "Tensor state, Tensor position, bool v_first"
@@ -114,13 +115,23 @@ class Family:
         module = self.variants[variant]
         # Other tensor objects on the same memory: what is kept here must not keep a pool alive.
         alias = [tensor.detach() for tensor in pool]
-        made = BoundStep(module, self._pool(alias, sizes, module), slots, inputs, out, first)
+        bound = self._pool(alias, sizes, module)
+        bound.orders = self._orders_of(pool[0])
+        made = BoundStep(module, bound, slots, inputs, out, first)
         if len(self._bound) >= KEPT:
             del self._bound[next(iter(self._bound))]
         gone = weakref.ref(pool[0], lambda _: self._bound.pop(key, None))
         rest = tuple(weakref.ref(tensor) for tensor in pool[1:])
         self._bound[key] = _Kept(made, tuple(sizes), (gone, *rest))
         made.run()
+
+    def _orders_of(self, tensor: torch.Tensor) -> dict[int, torch.Tensor]:
+        """The orders of rows of a pool: graphs may use them longer than bound steps are kept."""
+        key = id(tensor)
+        if key not in self._orders:
+            self._orders[key] = {}
+            weakref.finalize(tensor, self._orders.pop, key, None)
+        return self._orders[key]
 
     def _load_state(self, *arguments: Any) -> None:
         pool, slots, (state, position, v_first, first), module = self._unpack(arguments)

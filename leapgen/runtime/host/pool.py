@@ -20,6 +20,7 @@ class Pool(Mapping[str, torch.Tensor]):
     shape      shape-time numbers
     tag        the plan, payload order and shape it was made for
     forced     slots that checkpoints have flushed before their window was full
+    orders     by number of rows: see orders.py
     arguments  what kernels receive of it
     """
 
@@ -37,7 +38,9 @@ class Pool(Mapping[str, torch.Tensor]):
         self.shape = shape
         self.tag = tag
         self.forced = 0
-        self.arguments = {**arguments, "status": flat(status), "num_slots": self.slots}
+        self.orders: dict[int, torch.Tensor] = {}
+        given = {"status": flat(status), "num_slots": self.slots}
+        self.arguments = {**arguments, **given, "order": given["status"], "front_rows": 0}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._tensors[name]
