@@ -293,12 +293,12 @@ def again(x):
 
 def order_found(rows, HV, turn):
     """Where the order of rows keeps what a turn has found."""
-    return rows * HV + 3 * turn * rows
+    return (3 * turn + HV) * rows
 
 
-def order_counts(rows, HV, turn):
-    """Where it keeps how many rows a turn has found: due in the lower half, to wait in the upper one."""
-    return rows * HV + 9 * rows + turn
+def order_counts(rows, HV):
+    """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
+    return (HV + 9) * rows
 
 
 def key_column(k, K):
@@ -552,7 +552,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         s_slot = slots[row * slots_row]
                     s_turn = s_turn & 3
                     s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
-                    s_ranks = order[order_counts(num_rows, HV, s_turn)]
+                    s_ranks = order[order_counts(num_rows, HV) + s_turn]
             # Of use where the row is active.
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
@@ -651,30 +651,36 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     # All threads have read the block's word.
                     T.sync_threads()
                     if tx == 0:
-                        s_next = (s_turn + 1) % 3
+                        s_next = T.alloc_var("int32")
+                        s_next = T.if_then_else(s_turn == 2, 0, s_turn + 1)
+                        s_at = T.alloc_var("int32")
                         s_found = T.alloc_var("int32")
-                        s_found = bid // HV
+                        # The next launch: who the launch before this one has found to trade places with.
+                        s_found = 0
                         if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
-                            s_found = order[order_found(num_rows, HV, s_turn) + T.if_then_else(s_rank > 0, 2 * num_rows + s_rank, num_rows - s_rank) - 1]
-                        order[bid] = ((s_found ^ (bid // HV)) << 2) + s_next
+                            s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
+                            s_at += T.if_then_else(s_rank > 0, num_rows + s_rank, -s_rank)
+                            s_found = order[s_at] ^ (bid // HV)
+                        order[bid] = s_found * 4 + s_next
                         if head == 0:
+                            # The launch after it: each row says whether it will be due.
+                            s_at = order_found(num_rows, HV, s_next)
                             s_full = T.alloc_var("bool")
                             s_full = False
                             if count >= 0:
                                 s_full = (count + own_phase + 3) % P == 0
                             s_found = 0
-                            if s_full != (row < front_rows):
-                                s_found = T.atomic_add(
-                                    order[order_counts(num_rows, HV, s_next)], T.if_then_else(s_full, 1, 1 << 16), return_prev=True
-                                )
-                                s_found = T.if_then_else(s_full, s_found & 0xFFFF, s_found >> 16)
-                                order[order_found(num_rows, HV, s_next) + T.if_then_else(s_full, 2, 1) * num_rows + s_found] = T.Cast(
-                                    "int32", row
-                                )
-                                s_found = T.if_then_else(s_full, -1 - s_found, 1 + s_found)
-                            order[order_found(num_rows, HV, s_next) + T.Cast("int32", row)] = s_found
+                            if s_full and row >= front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
+                                order[s_at + 2 * num_rows + s_found] = T.Cast("int32", row)
+                                s_found = -1 - s_found
+                            if not s_full and row < front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
+                                order[s_at + num_rows + s_found] = T.Cast("int32", row)
+                                s_found += 1
+                            order[s_at + T.Cast("int32", row)] = s_found
                         if bid == 0:
-                            order[order_counts(num_rows, HV, (s_turn + 2) % 3)] = 0
+                            order[order_counts(num_rows, HV) + 3 - s_turn - s_next] = 0
             if count < 0:
                 if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
