@@ -55,6 +55,8 @@ class Ours:
         size = (case.rows, shape.HV, shape.V)
         self.out = torch.empty(size, dtype=dtype, device=device)
         self._start: dict[str, torch.Tensor] = {}
+        # Sets stand for layers, whose pools see the same rows again: each has its own orders.
+        self._orders: list[dict[int, torch.Tensor]] = [{} for _ in self.slots]
         self._settle()
 
     def _settle(self) -> None:
@@ -85,6 +87,8 @@ class Ours:
     def step(self, chosen: int, token: int, pool: Pool | None = None) -> torch.Tensor:
         """The module's own call; on a view if one is given."""
         where = self.pool if pool is None else pool
+        if where is self.pool:
+            where.orders = self._orders[chosen]
         return self.module.step(where, self.slots[chosen], *self.inputs(token), out=self.out)
 
     def flush(self, chosen: int, pool: Pool) -> None:

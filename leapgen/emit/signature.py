@@ -275,7 +275,17 @@ def _draft_tensors(step: list[Tensor]) -> list[Tensor]:
 def _kernel(
     name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
 ) -> Kernel:
-    plain = {"out", "slots", "state", "position", "source", "target", "lengths", "accepted", "order"}
+    plain = {
+        "out",
+        "slots",
+        "state",
+        "position",
+        "source",
+        "target",
+        "lengths",
+        "accepted",
+        "order",
+    }
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
         Param(f"{b.name}_{word}", f"T.{stride}")

@@ -15,8 +15,8 @@ import torch
 
 from leapgen.runtime.host import DTYPES, Module, Pool
 from leapgen.runtime.host.checks import check_tensor, check_writable
-from leapgen.runtime.host.steps import own_arguments
 from leapgen.runtime.host.errors import refuse
+from leapgen.runtime.host.steps import own_arguments
 
 
 class _Port:
