@@ -172,6 +172,10 @@ def verify(
     ] = None,
     pick: PickOption = None,
     model: ModelOption = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Note what passed in this file of evidence."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> Exit:
     """Compile and run a spec's kernels against its oracles; print each error and its bound."""
@@ -186,6 +190,8 @@ def verify(
             for name in specs
             for row in report.formats(format, arch)
         ]
+    if record is not None:
+        report.record(record, results)
     if as_json:
         _print_json([result.data() for result in results])
     else:

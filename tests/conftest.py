@@ -1,9 +1,10 @@
-"""Golden files: a text that a test makes, compared with a committed file."""
+"""Golden files: a text that a test makes, compared with a committed file; and what tests record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,18 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text == expected, f"{where} differs; if this is meant: {command}"
 
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests of engines recorded, so that the log has the numbers and not only that they
+    passed."""
+    lines = [
+        f"{report.nodeid.split('::')[-1]}: {name} {value}"
+        for report in terminalreporter.stats.get("passed", ())
+        if "_plugin/" in report.nodeid
+        for name, value in report.user_properties
+    ]
+    if lines:
+        terminalreporter.section("plugins of engines")
+        for line in lines:
+            terminalreporter.line(line)

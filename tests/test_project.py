@@ -193,17 +193,33 @@ def test_resources_belong_to_present_modules() -> None:
     """Registers and memory in the manifest are those of the text that was compiled; what has
     changed since is listed, not refused: assembling everything takes minutes."""
     from leapgen.emit.parts import kernel_digest
+    from leapgen.report import manifest
 
-    book = json.loads((GENERATED / "MANIFEST.json").read_text())
-    assert set(book["resources"]) <= {*book["modules"], *book["digests"]}
+    book = manifest.read(GENERATED)
+    assert set(book.resources) <= {*book.modules, *book.digests}
+    assert book.text() == (GENERATED / manifest.NAME).read_text()
     stale = [
         f"{kernel} of {path}"
-        for path in sorted(set(book["resources"]) & set(book["modules"]))
-        for kernel, digest in sorted({(r["kernel"], r["digest"]) for r in book["resources"][path]})
+        for path in sorted(set(book.resources) & set(book.modules))
+        for kernel, digest in sorted({(r["kernel"], r["digest"]) for r in book.resources[path]})
         if digest != kernel_digest((GENERATED / path).read_text(), (kernel,))
     ]
     if stale:
         warnings.warn(f"changed since `build --compile`: {', '.join(stale)}", stacklevel=1)
+
+
+def test_evidence_is_canonical_and_of_what_exists() -> None:
+    """`leapgen list --formats` shows what still stands of it."""
+    from leapgen.formats.table import NAMED
+    from leapgen.report import verified
+    from leapgen.schedule.arch import ARCHES
+
+    path = GENERATED / verified.NAME
+    records = verified.read(path)
+    assert path.read_text() == verified.text(records)
+    assert {r.format for r in records} <= set(NAMED)
+    assert {r.arch for r in records} <= set(ARCHES)
+    assert all(r.checks > 20 for r in records)
 
 
 def commands(text: str) -> list[str]:

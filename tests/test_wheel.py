@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from leapgen import paths
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -41,6 +43,8 @@ def test_builds_a_spec_from_another_folder(site: Path, tmp_path: Path) -> None:
         assert built.read_bytes() == (ROOT / "generated" / arch / "gdn.py").read_bytes()
         shipped = site / "leapgen" / "_data" / "generated" / arch / "gdn.py"
         assert shipped.read_bytes() == built.read_bytes()
+        hosts = [paths.python_files(file.parent / paths.HOST) for file in (built, shipped)]
+        assert hosts == [paths.host_files()] * 2
 
 
 def test_never_writes_into_the_package(site: Path, tmp_path: Path) -> None:

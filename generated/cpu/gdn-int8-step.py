@@ -65,6 +65,11 @@ def flat(name, dtype):
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
 
 
+def pick(condition, yes, no):
+    """One of two things, chosen while the kernel is built."""
+    return yes if condition else no
+
+
 def wide(x):
     """An index >= 0 as a 64-bit number whose upper half is known to be zero: times a stride."""
     return T.Cast("int64", T.Cast("uint32", x))
@@ -474,7 +479,7 @@ def build_reset(K, V, H, HV, P, R, D=0):
 
 
 def limits(K, V, H, HV, P, R, D=0):
-    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
+    """Why the kernels cannot run a shape with room for so many drafts, or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"

@@ -51,9 +51,10 @@ Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows wh
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
 of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
 until the window ends, and in no other row; reset or load such a slot.
-`verify` writes records of drafts beyond the cursor, and `pending` says how many; only
-`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the
-flush after a commit folds all that is committed. status[2]: a length was out of range.
+`verify` writes records of drafts beyond the cursor, and `pending` says how many; only a
+commit, the first thing that `flush` does, moves the cursor over them. A pool with D drafts
+has room for P + D tokens, and a flush folds all that is committed. status[2]: a length was
+out of range.
 Value heads of one slot that share a key head's record keys stand at one cursor: every call
 keeps it so, and a caller who sets cursors must.
 """
@@ -78,6 +79,11 @@ ZERO_COLUMN = 1e-35
 def flat(name, dtype):
     """A flat view that starts at a tensor's data pointer; kernels do their own index arithmetic."""
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
+
+
+def pick(condition, yes, no):
+    """One of two things, chosen while the kernel is built."""
+    return yes if condition else no
 
 
 def wide(x):
@@ -360,9 +366,13 @@ def config_flush(K, V, H, HV, P, R, D=0):
 
 
 def build_flush(K, V, H, HV, P, R, D=0):
-    """Close the window of every row whose phase and cursor have reached P; others stay as they are."""
+    """Close the window of every row whose phase and cursor have reached P; others stay as they are.
+
+    accepting, where there are drafts: 1 first commits accepted[row] of the pending ones and forgets the
+    others, 0 forgets all, -1 leaves them. A window then may close with more than P tokens, up to P + D.
+    """
     lanes = partial_sums(K)
-    limit = P + D
+    window, P = P, P + D  # P: tokens that a slot has room for
 
     @T.prim_func
     def flush(
@@ -376,17 +386,21 @@ def build_flush(K, V, H, HV, P, R, D=0):
         record_u: flat("record_u", "float16"),
         cursor: flat("cursor", "int32"),
         phase: flat("phase", "int32"),
+        pending: pick(D, flat("pending", "int32"), 0),
         status: flat("status", "int32"),
         slots: flat("slots", "int32"),
+        accepted: pick(D, flat("accepted", "int32"), 0),
         payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
         key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
         comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
         record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
         record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
-        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: pick(D, T.int64, 0),
+        slots_row: T.int64, accepted_row: pick(D, T.int64, 0),
+        accepting: pick(D, T.int32, 0), num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV) as bid:
+            limit = window - T.max(accepting, 0)
             row = T.Cast("int64", bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
@@ -409,7 +423,19 @@ def build_flush(K, V, H, HV, P, R, D=0):
                 if count < 0 or count > limit:
                     status[1] = 1
                     active = False
-            if active and count + phase[slot * phase_slot * 4 + head] >= P:
+            if D:
+                if active and accepting >= 0:
+                    if accepting > 0:
+                        count += T.max(
+                            0, T.min(
+                                accepted[row * accepted_row], T.min(
+                                    pending[slot * pending_slot * 4 + head], D
+                                )
+                            )
+                        )
+                        cursor[slot * cursor_slot * 4 + head] = count
+                    pending[slot * pending_slot * 4 + head] = 0
+            if active and count + phase[slot * phase_slot * 4 + head] >= window:
                 S = T.alloc_local((K * V,), "float32")
                 weight = T.alloc_local((K,), "float32")
                 G = scalar(0.0)
@@ -1274,66 +1300,8 @@ def build_verify(K, V, H, HV, P, R, D=8):
     return verify
 
 
-def config_commit(K, V, H, HV, P, R, D=8):
-    """No knobs."""
-    return {}
-
-
-def build_commit(K, V, H, HV, P, R, D=8):
-    """Keep the first of the pending drafts and forget the others.
-
-    A slot whose window is full then may hold more than P tokens: its phase says so to a flush that is
-    built for P + D of them.
-    """
-    limit = P - 1
-
-    @T.prim_func
-    def commit(
-        cursor: flat("cursor", "int32"),
-        phase: flat("phase", "int32"),
-        pending: flat("pending", "int32"),
-        status: flat("status", "int32"),
-        slots: flat("slots", "int32"),
-        accepted: flat("accepted", "int32"),
-        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
-        accepted_row: T.int64,
-        has_accepted: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
-    ):
-        with T.Kernel(num_rows * HV) as bid:
-            row = T.Cast("int64", bid // HV)
-            head = bid % HV
-            key_head = head // (HV // H)
-            slot = T.alloc_var("int64", init=T.Cast("int64", slots[row * slots_row]))
-
-            active = T.alloc_var("bool", init=slot >= first_slot)
-            count = T.alloc_var("int32", init=0)
-            if active and slot >= num_slots:
-                status[0] = 1
-                active = False
-            if active:
-                count = cursor[slot * cursor_slot * 4 + head]
-                if count < 0 or count > limit:
-                    status[1] = 1
-                    active = False
-            if active:
-                if has_accepted != 0:
-                    count += T.max(
-                        0, T.min(
-                            accepted[row * accepted_row], T.min(
-                                pending[slot * pending_slot * 4 + head], D
-                            )
-                        )
-                    )
-                    cursor[slot * cursor_slot * 4 + head] = count
-                    if count + phase[slot * phase_slot * 4 + head] >= P:
-                        phase[slot * phase_slot * 4 + head] = P + D
-                pending[slot * pending_slot * 4 + head] = 0
-
-    return commit
-
-
 def limits(K, V, H, HV, P, R, D=0):
-    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
+    """Why the kernels cannot run a shape with room for so many drafts, or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"
@@ -1378,7 +1346,6 @@ MODULE = _host.Module(
         "copy": _host.Kernel(build_copy, config_copy),
         "reset": _host.Kernel(build_reset, config_reset),
         "verify": _host.Kernel(build_verify, config_verify),
-        "commit": _host.Kernel(build_commit, config_commit),
     },
     layout=_host.Layout("plain", payload_offset),
     limits=limits,

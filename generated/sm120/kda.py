@@ -51,9 +51,10 @@ Cumulative decays are base-2 logarithms. `step` launches `flush` for the rows wh
 full; the cursor stays on the device. pool.status is sticky: [0] a slot, [1] a cursor was out
 of range. A NaN in a row's inputs shows in the output, one that is recorded in all outputs
 until the window ends, and in no other row; reset or load such a slot.
-`verify` writes records of drafts beyond the cursor, and `pending` says how many; only
-`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the
-flush after a commit folds all that is committed. status[2]: a length was out of range.
+`verify` writes records of drafts beyond the cursor, and `pending` says how many; only a
+commit, the first thing that `flush` does, moves the cursor over them. A pool with D drafts
+has room for P + D tokens, and a flush folds all that is committed. status[2]: a length was
+out of range.
 Value heads of one slot that share a key head's record keys stand at one cursor: every call
 keeps it so, and a caller who sets cursors must.
 """
@@ -78,6 +79,11 @@ ZERO_COLUMN = 1e-35
 def flat(name, dtype):
     """A flat view that starts at a tensor's data pointer; kernels do their own index arithmetic."""
     return T.Tensor((T.dynamic(f"n_{name}", "int64"),), dtype)
+
+
+def pick(condition, yes, no):
+    """One of two things, chosen while the kernel is built."""
+    return yes if condition else no
 
 
 def wide(x):
@@ -159,11 +165,6 @@ PASS_CONFIGS = {"tl.disable_thread_storage_sync": True}
 def power_of_two(n):
     """The least power of two that is at least n."""
     return 1 << (n - 1).bit_length()
-
-
-def pick(condition, yes, no):
-    """One of two things, chosen while the kernel is built."""
-    return yes if condition else no
 
 
 def quick_exp2(x):
@@ -2154,11 +2155,17 @@ def _shared_bytes(K, V, P, R, threads, slices):
     return 4 * words
 
 
+def _static_bytes(R):
+    """Static arrays of build_flush, a Gram matrix among them, beside what _shared_bytes counts."""
+    return 4 * R * R + 1024
+
+
 def _slices(K, V, P, R, threads):
     """The fewest slices of value channels whose state fits a block's shared memory."""
+    room = 101376 - _static_bytes(R)
     step = 32 if V % 32 == 0 else 16 if V % 16 == 0 else 8
     fits = [s for s in range(1, V // step + 1) if V % (s * step) == 0]
-    return next((s for s in fits if _shared_bytes(K, V, P, R, threads, s) <= 101376), fits[-1])
+    return next((s for s in fits if _shared_bytes(K, V, P, R, threads, s) <= room), fits[-1])
 
 
 def _config_slices(K, V, P, R):
@@ -2170,15 +2177,22 @@ def _config_slices(K, V, P, R):
 
 def config_flush(K, V, H, HV, P, R, D=0):
     """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
+    P = P + D
     if by_words(K, V, P, R):
-        min_blocks = max(1, min(512 // V, 102400 // (_word_bytes(K, V, P, R) + 1024), 24))
-        return {"threads": V, "tiles": 2, "min_blocks": min_blocks, "blocks": min_blocks * 188}
-    config = _config_slices(K, V, P, R)
+        min_blocks = min(512 // V, 102400 // (_word_bytes(K, V, P, R) + 1024), 24)
+        config = {"threads": V, "tiles": 2, "min_blocks": max(1, min_blocks)}
+    else:
+        config = _config_slices(K, V, P, R)
+    if D:  # more records than a window has take more registers
+        config["min_blocks"] = max(1, config["min_blocks"] // 2)
     return {**config, "blocks": config["min_blocks"] * 188}
 
 
 def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264, tiles=0):
     """Close the window of every row whose phase and count have reached P; others are left alone.
+
+    accepting, where there are drafts: 1 first commits accepted[row] of the pending ones and forgets the
+    others, 0 forgets all, -1 leaves them. A window then may close with more than P tokens, up to P + D.
 
     threads: of a block; V where words are held, else at least K and V / slices.
     slices: parts of the value channels that are in shared memory one after the other, as FP32.
@@ -2188,7 +2202,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
     and the rest in shared memory; 0: as FP32 in slices.
     """
     if tiles:
-        return _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles)
+        return _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles)
+    window, P = P, P + D  # P: tokens that a slot has room for
     WARPS = threads // 32
     N = 1 * P  # records of a full window
     CHUNK = 16  # codes a thread decodes at once
@@ -2211,15 +2226,18 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
         record_u: flat("record_u", "float16"),
         cursor: flat("cursor", "int32"),
         phase: flat("phase", "int32"),
+        pending: pick(D, flat("pending", "int32"), 0),
         status: flat("status", "int32"),
         slots: flat("slots", "int32"),
+        accepted: pick(D, flat("accepted", "int32"), 0),
         payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
         key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
         comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
         record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
         record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
-        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: pick(D, T.int64, 0),
+        slots_row: T.int64, accepted_row: pick(D, T.int64, 0),
+        accepting: pick(D, T.int32, 0), num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
@@ -2243,10 +2261,23 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                     elif tile_slot >= first_slot:
                         tile_count = T.alloc_var("int32")
                         tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
-                        if tile_count < 0 or tile_count > P:
+                        if tile_count < 0 or tile_count > window - T.max(accepting, 0):
                             status[1] = 1
                         else:
-                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= P:
+                            if D:
+                                if accepting >= 0:
+                                    # No other thread looks at this head.
+                                    if accepting > 0:
+                                        tile_count += T.max(
+                                            0, T.min(
+                                                accepted[T.Cast("int64", look // HV) * accepted_row], T.min(
+                                                    pending[tile_slot * pending_slot * 4 + (look % HV)], D
+                                                )
+                                            )
+                                        )
+                                        cursor[tile_slot * cursor_slot * 4 + (look % HV)] = tile_count
+                                    pending[tile_slot * pending_slot * 4 + (look % HV)] = 0
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= window:
                                 s_due[tx] = look
                 T.sync_threads()
                 for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
@@ -2679,8 +2710,9 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                             phase[phase_at] = 0
 
     return flush
-def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
+def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
     """build_flush with the state as words of two FP16 numbers."""
+    window, P = P, P + D  # P: tokens that a slot has room for
     WARPS = threads // 32  # each holds 32 value channels, as two tiles of 16
     KEYS = -(-K // threads)  # key channels that a thread owns
     N = 1 * P  # records of a full window
@@ -2711,15 +2743,18 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
         record_u: flat("record_u", "float16"),
         cursor: flat("cursor", "int32"),
         phase: flat("phase", "int32"),
+        pending: pick(D, flat("pending", "int32"), 0),
         status: flat("status", "int32"),
         slots: flat("slots", "int32"),
+        accepted: pick(D, flat("accepted", "int32"), 0),
         payload_slot: T.int64, payload_head: T.int64, key_scale_slot: T.int64,
         key_scale_head: T.int64, value_scale_slot: T.int64, value_scale_head: T.int64,
         comp_key_slot: T.int64, comp_key_head: T.int64, comp_u_slot: T.int64, comp_u_head: T.int64,
         record_decay_slot: T.int64, record_decay_head: T.int64, record_key_slot: T.int64,
         record_key_head: T.int64, record_u_slot: T.int64, record_u_head: T.int64,
-        cursor_slot: T.int64, phase_slot: T.int64, slots_row: T.int64,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: pick(D, T.int64, 0),
+        slots_row: T.int64, accepted_row: pick(D, T.int64, 0),
+        accepting: pick(D, T.int32, 0), num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
@@ -2744,10 +2779,23 @@ def _flush_words(K, V, H, HV, P, R, threads, min_blocks, blocks, tiles):
                     elif tile_slot >= first_slot:
                         tile_count = T.alloc_var("int32")
                         tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
-                        if tile_count < 0 or tile_count > P:
+                        if tile_count < 0 or tile_count > window - T.max(accepting, 0):
                             status[1] = 1
                         else:
-                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= P:
+                            if D:
+                                if accepting >= 0:
+                                    # No other thread looks at this head.
+                                    if accepting > 0:
+                                        tile_count += T.max(
+                                            0, T.min(
+                                                accepted[T.Cast("int64", look // HV) * accepted_row], T.min(
+                                                    pending[tile_slot * pending_slot * 4 + (look % HV)], D
+                                                )
+                                            )
+                                        )
+                                        cursor[tile_slot * cursor_slot * 4 + (look % HV)] = tile_count
+                                    pending[tile_slot * pending_slot * 4 + (look % HV)] = 0
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= window:
                                 s_due[tx] = look
                 T.sync_threads()
                 for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
@@ -5449,82 +5497,24 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
     return verify
 
 
-def config_commit(K, V, H, HV, P, R, D=8):
-    """Default of build_commit's tuning arguments."""
-    return {"threads": 128}
-
-
-def build_commit(K, V, H, HV, P, R, D=8, *, threads=128):
-    """Keep the first of the pending drafts and forget the others. threads: of a block, a head each.
-
-    A slot whose window is full then may hold more than P tokens: its phase says so to a flush that is
-    built for P + D of them.
-    """
-
-    @T.prim_func
-    def commit(
-        cursor: flat("cursor", "int32"),
-        phase: flat("phase", "int32"),
-        pending: flat("pending", "int32"),
-        status: flat("status", "int32"),
-        slots: flat("slots", "int32"),
-        accepted: flat("accepted", "int32"),
-        cursor_slot: T.int64, phase_slot: T.int64, pending_slot: T.int64, slots_row: T.int64,
-        accepted_row: T.int64,
-        has_accepted: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
-    ):
-        with T.Kernel((num_rows * HV + threads - 1) // threads, threads=threads) as block:
-            tx = T.get_thread_binding()
-            look = wide(block) * threads + wide(tx)
-            if look < wide(num_rows) * HV:
-                row = look // HV
-                head = look % HV
-                slot = T.alloc_var("int64")
-                slot = T.Cast("int64", slots[row * slots_row])
-                if slot >= num_slots:
-                    status[0] = 1
-                elif slot >= first_slot:
-                    count = T.alloc_var("int32")
-                    count = cursor[slot * cursor_slot * 4 + head]
-                    if count < 0 or count >= P:
-                        status[1] = 1
-                    else:
-                        if has_accepted != 0:
-                            count += T.max(
-                                0, T.min(
-                                    accepted[row * accepted_row], T.min(
-                                        pending[slot * pending_slot * 4 + head], D
-                                    )
-                                )
-                            )
-                            cursor[slot * cursor_slot * 4 + head] = count
-                            if count + phase[slot * phase_slot * 4 + head] >= P:
-                                phase[slot * phase_slot * 4 + head] = P + D
-                        pending[slot * pending_slot * 4 + head] = 0
-
-    return commit
-
-
 def limits(K, V, H, HV, P, R, D=0):
-    """Why the kernels cannot run a shape, or, with a D, verify so many drafts; or None."""
+    """Why the kernels cannot run a shape with room for so many drafts, or None."""
     for name, number in (("K", K), ("V", V)):
         if number % 8:
             return f"{name} must be a multiple of 8, found {number}"
-    # The flush has a Gram matrix among its static arrays (48 KiB in all), beside what its rule counts.
-    if R > 96:
+    if R > 96:  # static arrays have 48 KiB
         return f"compensators must be at most 96, found {R}"
-    flush = _shared_bytes(K, V, P, R, 256, _slices(K, V, P, R, 256)) + 4 * R * R + 1024
-    for kernel, need in (("flush", flush), ("materialize", _rebuilt_bytes(K, V, P, R))):
+    flush = _shared_bytes(K, V, P + D, R, 256, _slices(K, V, P + D, R, 256)) + _static_bytes(R)
+    needs = {"flush": flush, "materialize": _rebuilt_bytes(K, V, P, R)}
+    if D:
+        needs["verify"] = _draft_bytes(K, V, P, R, D, False)
+    drafts = f" {D} drafts," if D else ""
+    for kernel, need in needs.items():
         if need > 101376:
             return (
-                f"with a window of {P}, {R} compensators and {K} x {V} channels, {kernel} takes {need} "
+                f"with a window of {P},{drafts} {R} compensators and {K} x {V} channels, {kernel} takes {need} "
                 f"bytes of shared memory, and a block has 101376"
             )
-    if D and _draft_bytes(K, V, P, R, D, False) > 101376:
-        return (
-            f"with a window of {P}, {D} drafts and {K} x {V} channels, verify takes {_draft_bytes(K, V, P, R, D, False)} "
-            f"bytes of shared memory, and a block has 101376"
-        )
     return None
 
 
@@ -5566,7 +5556,6 @@ MODULE = _host.Module(
         "copy": _host.Kernel(build_copy, config_copy, PASS_CONFIGS),
         "reset": _host.Kernel(build_reset, config_reset, PASS_CONFIGS),
         "verify": _host.Kernel(build_verify, config_verify, PASS_CONFIGS),
-        "commit": _host.Kernel(build_commit, config_commit, PASS_CONFIGS),
     },
     layout=_host.Layout("fragment", payload_offset),
     limits=limits,

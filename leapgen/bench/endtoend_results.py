@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from leapgen.bench import environment
+from leapgen.bench.plots import save_picture
 from leapgen.files import write_atomic
 from leapgen.runtime.module import present_arch
 from leapgen.schedule.arch import arch_named
@@ -152,7 +153,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         _replay(right, part)
     figure.suptitle(f"{report['environment']['device']}, {report['environment']['date']}")
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    save_picture(figure, path, dpi=130)
     pyplot.close(figure)
 
 

@@ -54,17 +54,17 @@ def draw(report: Report, path: Path) -> list[Path]:
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(0, 0))
             _fill(figure, report, records)
-            _save(figure, target)
+            save_picture(figure, target)
         written.append(target)
     return written
 
 
-def _save(figure: Any, target: Path, colours: int = 128) -> None:
+def save_picture(figure: Any, target: Path, colours: int = 128, dpi: int = 160) -> None:
     """A PNG with a palette: a third of the bytes, which a repository keeps for ever."""
     from PIL import Image  # matplotlib needs it too
 
     raw = io.BytesIO()
-    figure.savefig(raw, dpi=160, format="png")
+    figure.savefig(raw, dpi=dpi, format="png")
     picture = Image.open(raw).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
     packed = io.BytesIO()
     picture.save(packed, format="png", optimize=True)

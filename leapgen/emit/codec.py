@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leapgen.emit.codec_text import GridText
+import numpy as np
+
+from leapgen.emit.codec_text import GridText, converted
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
-from leapgen.formats.grids import GRIDS, Symmetric
+from leapgen.formats.grids import GRIDS, Grid, Levels, Symmetric
 from leapgen.formats.scales import Scale
+from leapgen.schedule.arch import Arch
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Codec:
     per, block, kind   of the scale, see formats.scales.Scale
     stored      the tensor of scales, empty where there is none
     transform   word of formats.transforms
+    paired      an instruction decodes codes two at a time
+    tables      of levels: for each of their digits, that of greater weight first, the bytes of all
+                codes in four words
+    unit        what one stands for in the bytes that products take
     text        C functions
     """
 
@@ -64,7 +71,15 @@ class Codec:
     least_factor_scale: float
     power: float
     least_ratio: float
+    paired: bool
+    tables: tuple[tuple[int, ...], ...]
+    unit: float
     text: str
+
+    @property
+    def left(self) -> int:
+        """How far codes of integers are shifted to fill a byte."""
+        return 8 - self.bits
 
     @property
     def tensor(self) -> bool:
@@ -103,7 +118,7 @@ class Codec:
         return f"({k}) * {self.blocks} + ({v}) // {self.block}"
 
 
-def codec(format: Composed, gpu: bool) -> Codec:
+def codec(format: Composed, arch: Arch) -> Codec:
     """The view of a composition."""
     grid, scale, factor = format.grid, format.scale, format.factor or Factor("none")
     bits = packing.widths(grid.bits) if grid.bits in packing.PACKED else ()
@@ -130,16 +145,39 @@ def codec(format: Composed, gpu: bool) -> Codec:
         least_factor_scale=LEAST_SCALE,
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
-        text=text(format, gpu),
+        paired=GridText(grid, format.stochastic, arch).converted,
+        tables=_tables(grid) if isinstance(grid, Levels) and grid.bits == 4 else (),
+        unit=_unit(grid),
+        text=text(format, arch),
     )
 
 
-def text(format: Composed, gpu: bool) -> str:
+LARGEST_LEVEL = 127 * 256 + 127
+"""The largest number of two signed digits."""
+
+
+def _unit(grid: Grid) -> float:
+    if isinstance(grid, Levels):
+        return float(grid.levels[-1]) / LARGEST_LEVEL
+    return 2.0 ** (grid.bits - 8) if isinstance(grid, Symmetric) else 1.0
+
+
+def _tables(grid: Levels) -> tuple[tuple[int, ...], ...]:
+    """Levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
+    fixed = np.rint(grid.levels.astype(np.float64) / _unit(grid)).astype(np.int64)
+    low = (fixed + 128) % 256 - 128
+    digits = ((fixed - low) // 256, low)
+    return tuple(tuple(map(int, d.astype(np.int8).view("<u4"))) for d in digits)
+
+
+def text(format: Composed, arch: Arch) -> str:
     """C functions of the grid, its scales and its rounding."""
-    of_grid = GridText(format.grid, format.stochastic, gpu)
+    of_grid = GridText(format.grid, format.stochastic, arch)
     parts = [of_grid.common(), _kept(of_grid)]
     if not format.grid.wide:
         parts += [of_grid.value("leapgen_value"), of_grid.code("leapgen_code")]
+        if of_grid.converted and format.grid.bits == 6:
+            parts.append(of_grid.joined("leapgen_joined"))
     elif format.stochastic:
         parts.append(of_grid.cut())
     if format.stochastic:
@@ -224,16 +262,26 @@ def _e8m0(format: Composed, top: str, t: GridText) -> str:
         f"{first}  unsigned u = leapgen_bits(size);\n  int power = (int)(u >> 23), up = {up};\n"
         "  if (power == 0) up = up && u > 0x00400000u;\n"
         f"  power += up - {binade};\n  return power < 0 ? 0 : power > 254 ? 254 : power;\n}}\n"
-        f"{t.outer} float leapgen_spread(int code) {{\n"
-        "  unsigned u = (unsigned)code << 23;\n"
-        "  return leapgen_float(code == 0 ? 0x00400000u : code == 255 ? 0x7FC00000u : u);\n}\n"
+        f"{power(t)}\n"
         f"{t.outer} float leapgen_inverse(float size) {{ "
         "return 1.0f / leapgen_spread(leapgen_scale(size)); }"
     )
 
 
+def power(t: GridText) -> str:
+    """2^(code - 127); code 255 is NaN."""
+    head = f"{t.outer} float leapgen_spread(int code)"
+    if "e8m0" in t.arch.converts:
+        two = converted("leapgen_power", "e8m0", t.inner)
+        return f"{two}\n{head} {{ return leapgen_float(leapgen_power(code) << 16); }}"
+    return (
+        f"{head} {{\n  unsigned u = (unsigned)code << 23;\n"
+        "  return leapgen_float(code == 0 ? 0x00400000u : code == 255 ? 0x7FC00000u : u);\n}"
+    )
+
+
 def _e4m3(scale: Scale, top: str, t: GridText) -> str:
-    block = GridText(GRIDS["e4m3"], False, t.gpu)
+    block = GridText(GRIDS["e4m3"], False, t.arch)
     up = "  if (leapgen_spread(c) < x) c += 1;\n" if scale.rounding == "up" else ""
     return (
         f"{block.value('leapgen_spread')}\n{block.code('leapgen_block')}\n"

@@ -5,15 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leapgen.formats.grids import Grid, Levels, Minifloat, Symmetric, Wide
+from leapgen.schedule.arch import Arch
+
+_INSTRUCTIONS = {
+    "e4m3": "cvt.rn.f16x2.e4m3x2 %0, %1;",
+    "e3m2": "cvt.rn.f16x2.e3m2x2 %0, %1;",
+    "e2m3": "cvt.rn.f16x2.e2m3x2 %0, %1;",
+    "e2m1": "{.reg .b8 c, z; mov.b16 {c, z}, %1; cvt.rn.f16x2.e2m1x2 %0, c;}",
+    "e8m0": "cvt.rn.bf16x2.ue8m0x2 %0, %1;",
+}
+"""From two codes, a byte each (`e2m1`: a nibble each), to two numbers of 16 bits that are equal to
+them: FP16 has every value of the small types, BF16 every power of two of E8M0."""
+
+
+def converted(name: str, kind: str, qualifiers: str) -> str:
+    """`unsigned name(int codes)`: what an instruction makes of two codes of a type."""
+    return (
+        f"{qualifiers} unsigned {name}(int codes) {{\n  unsigned d;\n"
+        f'  asm("{_INSTRUCTIONS[kind]}" : "=r"(d) : "h"((unsigned short)codes));\n  return d;\n}}'
+    )
 
 
 @dataclass(frozen=True)
 class GridText:
-    """Functions of one grid, for one kind of target. `stochastic`: codes take a draw in [0, 1)."""
+    """Functions of one grid, for one arch. `stochastic`: codes take a draw in [0, 1)."""
 
     grid: Grid
     stochastic: bool
-    gpu: bool
+    arch: Arch
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it is CUDA's C."""
+        return self.arch.gpu
+
+    @property
+    def converted(self) -> bool:
+        """Whether the arch has an instruction for the grid's codes."""
+        return self.grid.name in self.arch.converts
 
     @property
     def outer(self) -> str:
@@ -58,9 +87,12 @@ class GridText:
         return f"leapgen_drawn({x}, draw)" if self.stochastic else f"leapgen_nearest({x})"
 
     def value(self, name: str) -> str:
-        """`float name(int code)`."""
+        """`float name(int code)`; and `float name_of(int codes, int odd)`, one of two codes, where
+        an instruction decodes both."""
         head = f"{self.outer} float {name}(int code)"
         grid = self.grid
+        if self.converted:
+            return f"{self._either(name)}\n{head} {{ return {name}_of(code, 0); }}"
         if isinstance(grid, Symmetric):
             sign = 1 << (grid.bits - 1)
             body = f"return (float)((code & {2 * sign - 1} ^ {sign}) - {sign});"
@@ -78,6 +110,25 @@ class GridText:
             f"  unsigned u = (unsigned)(code & {(1 << size) - 1}) << {shift};\n"
             f"  u = leapgen_bits(leapgen_float(u) * {2.0 ** (127 - grid.bias):.9e}f);\n"
             f"  return leapgen_float(u | (unsigned)(code >> {size} & 1) << 31);\n}}"
+        )
+
+    def _either(self, name: str) -> str:
+        # Equal conversions of neighbouring elements become one: the assembly has no side effects.
+        return (
+            f"{converted(f'{name}_pair', self.grid.name, self.inner)}\n"
+            f"{self.outer} float {name}_of(int codes, int odd) {{\n"
+            f"  unsigned two = {name}_pair(codes);\n  float f;\n"
+            "  unsigned short one = odd ? two >> 16 : two;\n"
+            '  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(one));\n'
+            "  return f;\n}"
+        )
+
+    def joined(self, name: str) -> str:
+        """`int name(int low, int high)`: two codes of six bits, a byte each, of their nibbles and
+        of their upper pairs of bits."""
+        return (
+            f"{self.outer} int {name}(int low, int high) "
+            "{ return (low | low << 4) & 0x0F0F | (high << 4 | high << 10) & 0x3030; }"
         )
 
     def code(self, name: str) -> str:

@@ -22,9 +22,10 @@ CONTRACT = (
     "until the window ends, and in no other row; reset or load such a slot.",
 )
 DRAFTS = (
-    "`verify` writes records of drafts beyond the cursor, and `pending` says how many; only",
-    "`commit` moves the cursor over them. A pool with D drafts has room for P + D tokens, and the",
-    "flush after a commit folds all that is committed. status[2]: a length was out of range.",
+    "`verify` writes records of drafts beyond the cursor, and `pending` says how many; only a",
+    "commit, the first thing that `flush` does, moves the cursor over them. A pool with D drafts",
+    "has room for P + D tokens, and a flush folds all that is committed. status[2]: a length was",
+    "out of range.",
 )
 SHARED_KEYS = (
     "Value heads of one slot that share a key head's record keys stand at one cursor: every call",

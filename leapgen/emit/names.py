@@ -12,7 +12,8 @@ TAKEN = frozenset(
         *("flat", "wide", "widen", "narrow", "magnitude", "scalar"),
         *("start_sign", "partial_sums", "step"),
         # indices and variables of templates
-        *("bid", "block", "tx", "row", "head", "key_head", "slot", "active", "count", "limit"),
+        *("bid", "block", "tx", "row", "head", "key_head", "slot", "active"),
+        *("count", "limit", "window"),
         *("threads", "slices", "min_blocks", "staged", "held", "bulk", "fused", "tiles", "rounds"),
         *("cc", "gg", "pp", "rr", "tt", "xx", "zz", "warp"),
         *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
@@ -24,7 +25,7 @@ TAKEN = frozenset(
         *("cursor", "phase", "status", "slots", "state", "position"),
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
         *("order", "front_rows"),
-        *("pending", "lengths", "accepted", "num_tokens", "has_lengths", "has_accepted"),
+        *("pending", "lengths", "accepted", "num_tokens", "has_lengths", "accepting"),
     )
 )
 _SHAPES = re.compile(

@@ -20,7 +20,6 @@ from leapgen.emit.formula import Axes, formula
 from leapgen.emit.program import decay_axis, token_program, weight_name
 from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
-from leapgen.formats.base import Format
 from leapgen.formats.composed import Composed
 from leapgen.schedule.layout import can_fragment, layout_source
 from leapgen.schedule.plan import Plan
@@ -117,18 +116,9 @@ def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
     factors = () if isinstance(plan.format, Composed) else ("compensator",)  # codes become FP16
     halves = {b.dtype for b in plan.buffers if b.role in factors or b.name in HALVES}
     halves_only = halves == {"fp16"} and plan.ordinary
-    if can_fragment(plan.arch, plan.format) and halves_only and _bytes(plan.format):
+    if can_fragment(plan.arch, plan.format) and halves_only:
         return early_program(plan.window, inputs)
     return None
-
-
-def _bytes(format: Format) -> bool:
-    """Whether codes are bytes, of one scale a value channel or of blocks as leap8 has them."""
-    if not isinstance(format, Composed):
-        return True
-    c = format.choices
-    factors = c.factors in ("none", "int8") and c.transform in ("none", "rms_power")
-    return format.bits == 8 and bool(format.scale.block) and factors
 
 
 HALVES = ("record_key", "record_u")
@@ -202,5 +192,5 @@ def _format(plan: Plan) -> FormatView:
         smoothing=row.key_scale is not None and not composition,
         value_scale=row.value_scale and not composition,
         compensated=row.factors is not None,
-        codec=codec(composition, plan.arch.gpu) if composition else None,
+        codec=codec(composition, plan.arch) if composition else None,
     )

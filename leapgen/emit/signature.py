@@ -208,41 +208,39 @@ def kernels(
     arch: Arch,
     ordered: bool = False,
 ) -> tuple[Kernel, ...]:
-    """The wanted kernels; `output` is the stored element type of a step's output; ordered: whether
-    a step may close windows, and so has an order of rows.
+    """The wanted kernels; `output` is the stored element type of a step's output; ordered: a step
+    may close windows, and so has an order of rows.
 
-    Without a flush nothing has a position within a window. The kernels for drafts have the count of
-    pending ones behind the pool's tensors. On a GPU materialize is told whether it may write whole
+    Without a flush nothing has a position within a window. Where there are drafts, verify and flush
+    have the count of pending ones behind the pool's tensors; a flush that is built for none (D = 0)
+    is without its parameters for them. On a GPU materialize is told whether it may write whole
     vectors, and a step's strides are 32-bit numbers (as the host makes sure): a 64-bit product with
     one is one instruction, not three.
     """
     wanted, gpu = tuple(wanted), arch.gpu
     pool = tuple(buffers)
-    counts = (*(b for b in pool if b.role == "cursor"), buffer_view(PENDING, arch))
-    views = {"verify": (*pool, counts[-1]), "commit": counts}
+    pending = buffer_view(PENDING, arch)
     step = _step_tensors(inputs, output)
     state: list[Tensor] = [("state", "float32", STATE_WORDS)]
     slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
     lengths, accepted = map(_index_tensor, ("lengths", "accepted"))
     tensors = {
         "step": slots + step + ([("order", "int32", ())] if ordered else []),
-        "flush": slots,
+        "flush": slots + accepted,
         "materialize": slots + state,
         "load_state": slots + state + (position if "flush" in wanted else []),
         "copy": source + target,
         "reset": slots,
         "verify": slots + lengths + _draft_tensors(step),
-        "commit": slots + accepted,
     }
-    more = {"verify": ("num_tokens", "has_lengths"), "commit": ("has_accepted",)}
+    more = {"verify": ("num_tokens", "has_lengths"), "flush": ("accepting",)}
+    more["step"] = ("front_rows",) if ordered else ()
     if gpu:
         more["materialize"] = ("state_whole",)
-    if ordered:
-        more["step"] = ("front_rows",)
     return tuple(
         _kernel(
             name,
-            views.get(name, pool),
+            (*pool, pending) if name in ("verify", "flush") else pool,
             tensors[name],
             "uint32" if gpu and name in ("step", "verify") else "int64",
             more.get(name, ()),
@@ -275,17 +273,7 @@ def _draft_tensors(step: list[Tensor]) -> list[Tensor]:
 def _kernel(
     name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
 ) -> Kernel:
-    plain = {
-        "out",
-        "slots",
-        "state",
-        "position",
-        "source",
-        "target",
-        "lengths",
-        "accepted",
-        "order",
-    }
+    plain = {*"out slots state position source target lengths accepted order".split()}
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
         Param(f"{b.name}_{word}", f"T.{stride}")
@@ -296,8 +284,18 @@ def _kernel(
         parameters.append(_tensor(tensor if tensor in plain else names.parameter(tensor), stored))
         strides += [Param(f"{tensor}_{word}", f"T.{stride}") for word in words]
     numbers = (*more, "num_rows", "num_slots", "first_slot")
-    counts = tuple(Param(n, "T.int32") for n in numbers)
-    return Kernel(name, tuple(parameters), tuple(strides), counts)
+    counts = [Param(n, "T.int32") for n in numbers]
+    groups = [parameters, strides, counts]
+    if name == "flush":
+        groups = [[_of_drafts(p) for p in group] for group in groups]
+    return Kernel(name, *map(tuple, groups))
+
+
+def _of_drafts(param: Param) -> Param:
+    """A parameter that is there where there are drafts: a number is none."""
+    if param.name.split("_")[0] not in ("pending", "accepted", "accepting"):
+        return param
+    return Param(param.name, f"pick(D, {param.annotation}, 0)")
 
 
 def _tensor(name: str, stored: str) -> Param:

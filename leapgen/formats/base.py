@@ -130,11 +130,6 @@ class Format(ABC):
         return True
 
     @property
-    def takes_drafts(self) -> bool:
-        """Whether templates render `verify` and `commit`: drafts are taken back as records."""
-        return self.windowed
-
-    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically: a slot then counts its stores."""
         return False

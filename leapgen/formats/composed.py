@@ -64,11 +64,6 @@ class Composed(Format):
         """How compensators are stored."""
         return FACTORS.get(self.choices.factors)
 
-    @property
-    def takes_drafts(self) -> bool:
-        """No templates read a composition's payload for several tokens at once."""
-        return False
-
     def kernels_on(self, gpu: bool) -> bool:
         """Outliers and error feedback stay in the reference model; on a GPU, scales belong to
         value channels or their blocks, and a state stored at every step has no smoothing."""

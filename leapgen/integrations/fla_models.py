@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -90,7 +91,7 @@ class Adapter:
         self.states, self.slots = states, Slots(slots)
 
     def cache(self) -> Any:
-        """An empty cache of the package's kind; `release` gives its slots back."""
+        """An empty cache of the package's kind; `release`, or its end, gives its slots back."""
         return _cache_class()(self)
 
     def disable(self) -> None:
@@ -110,8 +111,10 @@ def _cache_class() -> Any:
         def __init__(self, adapter: Adapter) -> None:
             super().__init__()
             self.batch = Batch(adapter.slots)
+            # A cache that nobody has any more needs no slots.
+            weakref.finalize(self, self.batch.release)
             # Not `states`: by that name the package knows caches of an older kind.
-            self.held = {i: State(*both) for i, both in adapter.states.items()}
+            self.held = {i: State(*both, layout="VK") for i, both in adapter.states.items()}
 
         def update(self, recurrent_state: Any = None, **rest: Any) -> Any:
             """A tensor [rows, HV, V, K] is quantized; a state is there already."""
@@ -120,7 +123,7 @@ def _cache_class() -> Any:
                 state = self.held[index]
                 rows = self.batch.rows(recurrent_state.shape[0], state.device)
                 state.position += rest.get("offset") or 1
-                state.load(rows, recurrent_state.mT)
+                state.load(rows, recurrent_state)
                 recurrent_state = state
             return super().update(recurrent_state=recurrent_state, **rest)
 
@@ -167,7 +170,7 @@ def _several(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def several(*args: Any, initial_state: Any = None, **kwargs: Any) -> Any:
         if isinstance(initial_state, Held):
-            initial_state = initial_state.materialize().mT.contiguous()
+            initial_state = initial_state.materialize()
         return original(*args, initial_state=initial_state, **kwargs)
 
     return several

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -101,6 +101,12 @@ class State(Held):
         self.flushes += module.windowed and self.position % shape.P == 0
         return out
 
+    def fork(self, slots: torch.Tensor | None) -> State:
+        """The same bits in other slots, as many."""
+        if self.slots is not None and slots is not None:
+            self.module.copy(self.pool, self.slots, slots)
+        return replace(self, slots=slots, _bound=None)
+
     def taken(self) -> torch.Tensor:
         """The slots. Errors: ArgumentError before any state arrived."""
         if self.slots is None:
@@ -129,7 +135,8 @@ class Slots:
     def take(self, count: int) -> list[int]:
         """Slots for a batch. Errors: ArgumentError if fewer are free."""
         if count > self.free:
-            raise refused("slots", f"at most {self.free} free ones", f"a batch of {count}")
+            free = f"at most {self.free} free ones of {self.count}; release caches or enable more"
+            raise refused("slots", free, f"a batch of {count}")
         return [self._free.pop() for _ in range(count)]
 
     def give(self, slots: list[int]) -> None:

@@ -6,31 +6,29 @@
 
 No model code changes: the cache holds a `State` where it held a tensor, and the two functions that
 a model's layers call (see transformers_hooks) know what to do with one. Other caches of the same
-models, and other models, work as before.
+models, and other models, work as before. No gradient passes a state.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers.cache_utils import DynamicCache, LinearAttentionLayer
 
-from leapgen.diagnostics import LeapgenError, listing
-from leapgen.integrations.state import Batch, Slots, State, refused
+from leapgen.diagnostics import listing
+from leapgen.integrations.state import Slots, refused
+from leapgen.integrations.transformers_cache import StateCache as StateCache
+from leapgen.integrations.transformers_cache import Unsupported as Unsupported
 from leapgen.integrations.transformers_hooks import FAMILIES, TESTED, Family, install, uninstall
 from leapgen.runtime.host import Module, Pool
 from leapgen.runtime.module import load
 
 LINEAR = "linear_attention"
 """What configs call a layer with a recurrent state."""
-
-
-class Unsupported(LeapgenError):
-    """A way of generating that a quantized state cannot serve."""
 
 
 def enable(
@@ -84,11 +82,19 @@ class Adapter:
     ) -> None:
         self.family, self.config, self.module, self.pools = family, config, module, pools
         self.slots = Slots(min(pool.slots for pool in pools.values()))
+        self.enabled = True
+        _ENABLED.setdefault(family.module, weakref.WeakSet()).add(self)
 
     def cache(self) -> StateCache:
-        """An empty cache; it takes a slot for each row of its first prefill, and `release`, or
-        leaving its `with` block, gives them back."""
+        """An empty cache; it takes a slot for each row of its first prefill, and `release`, leaving
+        its `with` block, or its end as an object gives them back. Errors: see `require_enabled`."""
+        self.require_enabled()
         return StateCache(self)
+
+    def require_enabled(self) -> None:
+        """Errors: Unsupported after `disable`."""
+        if not self.enabled:
+            raise Unsupported("adapter: expected one that is enabled, found one after `disable`")
 
     @property
     def free(self) -> int:
@@ -103,123 +109,20 @@ class Adapter:
         return held
 
     def disable(self) -> None:
-        """The original functions again; caches that hold a state stop working."""
-        uninstall(self.family)
+        """Its caches serve nothing more. With the last adapter of a family, models have their
+        original functions again. Errors: Unsupported while a cache holds slots, which those
+        functions could not read."""
+        if held := self.slots.count - self.free:
+            expected = "expected caches that are released"
+            raise Unsupported(f"disable: {expected}, found {held} slots that are taken")
+        self.enabled = False
+        _ENABLED[self.family.module].discard(self)
+        if not _ENABLED[self.family.module]:
+            uninstall(self.family)
 
 
-class StateCache(DynamicCache):  # type: ignore[misc]
-    """A cache for `forward` and `generate`, whose linear layers keep their state in pools."""
-
-    def __init__(self, adapter: Adapter) -> None:
-        super().__init__(config=adapter.config)
-        self.adapter = adapter
-        self.batch = Batch(adapter.slots)
-        self._place()
-
-    def _place(self) -> None:
-        for index, pool in self.adapter.pools.items():
-            self.layers[index] = StateLayer(
-                self, State(self.adapter.module, pool, self.adapter.family.layout)
-            )
-
-    @property
-    def states(self) -> dict[int, State]:
-        """By layer."""
-        return {i: x.state for i, x in enumerate(self.layers) if isinstance(x, StateLayer)}
-
-    def reset(self) -> None:
-        """Empty, as a new cache; its slots are free again."""
-        self.release()
-        # Attention layers that grow keep their length in a reset of their own.
-        self.layers = DynamicCache(config=self.adapter.config).layers
-        self._place()
-
-    def release(self) -> None:
-        """Give the slots back, emptied."""
-        for state in self.states.values():
-            state.empty()
-        self.batch.release()
-
-    def __enter__(self) -> StateCache:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Refused: see `reorder_cache`."""
-        self.reorder_cache(None)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Refused: see `reorder_cache`."""
-        self.reorder_cache(None)
-
-    def reorder_cache(self, beam_idx: Any) -> None:
-        """Raises Unsupported: beams would have to copy slots at every token."""
-        raise Unsupported(
-            "generate: expected num_beams=1, found a search that reorders its rows; a quantized "
-            "state stays in its slot, so beams are not supported"
-        )
-
-
-class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
-    """A linear layer's part of the cache: convolution states as before, and a `State`."""
-
-    is_compileable = False
-    is_croppable = False
-
-    def __init__(self, cache: StateCache, state: State) -> None:
-        super().__init__()
-        self.cache, self.state = cache, state
-
-    def update_conv_state(
-        self, conv_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
-    ) -> torch.Tensor:
-        """As in transformers; several tokens pass here, so they are counted here."""
-        # Refuses a batch that does not fit before any state is written.
-        self.cache.batch.rows(conv_states.shape[0], self.state.device)
-        self.state.position += conv_states.shape[-1]
-        found: torch.Tensor = super().update_conv_state(conv_states, state_idx, **kwargs)
-        return found
-
-    def update_recurrent_state(
-        self, recurrent_states: torch.Tensor | State, state_idx: int = 0, **_: Any
-    ) -> State:
-        """A tensor, as the model has it, is quantized into the slots; a state is there already."""
-        if recurrent_states is not self.state:
-            tensor: Any = recurrent_states
-            self.state.load(self.cache.batch.rows(tensor.shape[0], self.state.device), tensor)
-        self.recurrent_states[state_idx] = self.state
-        self.is_recurrent_states_initialized[state_idx] = True
-        return self.state
-
-    def reset(self) -> None:
-        """Empty."""
-        for index in range(self.number_of_states):
-            self.conv_states[index] = self.recurrent_states[index] = None
-            self.is_conv_states_initialized[index] = False
-            self.is_recurrent_states_initialized[index] = False
-            self.has_previous_state[index] = False
-
-    def reorder_cache(self, beam_idx: Any) -> None:
-        """Raises Unsupported."""
-        self.cache.reorder_cache(beam_idx)
-
-    def activate_past_recording(self) -> None:
-        """Raises Unsupported: a flush cannot be undone."""
-        raise Unsupported(
-            "generate: expected decoding without a draft model, found one that takes tokens back"
-        )
-
-    def crop(self, *_: Any, **__: Any) -> None:
-        """Raises Unsupported."""
-        self.activate_past_recording()
-
-    def offload(self) -> None:
-        """The pool stays where it is."""
-
-    def prefetch(self) -> None:
-        """The pool is where it was."""
+_ENABLED: dict[str, weakref.WeakSet[Adapter]] = {}
+"""Module of a family -> the adapters that still need its functions exchanged."""
 
 
 def _check_version(found: str) -> None:

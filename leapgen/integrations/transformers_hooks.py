@@ -137,6 +137,17 @@ def original(function: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _step(state: Held, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """A compiled model breaks its graph here."""
+    return state.step(inputs)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _materialize(state: Held) -> torch.Tensor:
+    return state.materialize()
+
+
 def _decode(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
     @functools.wraps(before)
     def decode(
@@ -153,9 +164,8 @@ def _decode(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
             kwargs["initial_state"] = initial_state
             return before(query, key, value, g, beta, *args, **kwargs)  # type: ignore[no-any-return]
         found = dict(zip(family.inputs, (query, key, value, g, beta), strict=True))
-        out = initial_state.step(
-            [heads_of(found[i.name], i, initial_state) for i in initial_state.inputs]
-        )
+        inputs = [heads_of(found[i.name], i, initial_state) for i in initial_state.inputs]
+        out = _step(initial_state, inputs)
         return out[:, None].to(query.dtype), initial_state
 
     setattr(decode, _MARK, before)
@@ -184,7 +194,8 @@ def _decode_in_place(before: Callable[..., Any], _: Family) -> Callable[..., Any
             raise refused("dt_softplus", "True, and no z", kwargs.get("dt_softplus"))
         found = {"c": C, "b": B, "x": x, "dt": dt[..., 0], "A_log": (-A[:, 0, 0]).log()}
         found |= {"dt_bias": kwargs["dt_bias"][:, 0], "skip": D[:, 0]}
-        return state.step([found[i.name] for i in state.inputs]).to(x.dtype)
+        out: torch.Tensor = _step(state, [found[i.name] for i in state.inputs])
+        return out.to(x.dtype)
 
     setattr(decode, _MARK, before)
     return decode
@@ -194,7 +205,7 @@ def _prefill(before: Callable[..., Any], family: Family) -> Callable[..., Any]:
     @functools.wraps(before)
     def prefill(*args: Any, **kwargs: Any) -> Any:
         if isinstance(state := kwargs.get(family.initial), Held):
-            kwargs[family.initial] = state.materialize()
+            kwargs[family.initial] = _materialize(state)
         return before(*args, **kwargs)
 
     setattr(prefill, _MARK, before)

@@ -35,6 +35,10 @@ def build(
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile too; table of registers and memory.")
     ] = False,
+    remeasure: Annotated[
+        bool,
+        typer.Option("--remeasure", help="Compile: measure again what another nvcc has measured."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail with a diff if a file differs.")
     ] = False,
@@ -55,27 +59,32 @@ def build(
         ),
     ] = None,
     kernels: Annotated[
-        str, typer.Option("--kernels", help="Bundle: some kernels only, e.g. step,flush.")
+        str,
+        typer.Option("--kernels", help="Bundle, --compile: some kernels only, e.g. step,flush."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> bool:
     """Render the kernels of specs for archs: one module each, written only if it changed; or a
     bundle that runs without leapgen and compilers."""
     picks = parsed_picks(pick)
+    words = tuple(word.strip() for word in kernels.split(",") if word.strip())
     if bundle is not None:
-        _no_others(compile=compile, check=check, all_choices=all_choices, out=out.name)
+        _no_others(
+            compile=compile, remeasure=remeasure, check=check, all_choices=all_choices, out=out.name
+        )
         if not specs:
             raise typer.BadParameter("name the specs of the bundle", param_hint="SPEC")
         if shape and model:
             raise typer.BadParameter("in place of models: leave one out", param_hint="--shape")
-        words = tuple(word.strip() for word in kernels.split(",") if word.strip())
         sizes = tuple(_sizes(text) for text in shape or ())
         chosen = {"models": tuple(model or ()), "shapes": sizes, "kernels": words}
         return _bundle(tuple(specs), arch, bundle, format, picks, chosen, as_json)
-    if model or shape or kernels:
-        raise typer.BadParameter(
-            "--model, --shape and --kernels belong to it", param_hint="--bundle"
-        )
+    if remeasure and not compile:
+        raise typer.BadParameter("measures when kernels are compiled", param_hint="--compile")
+    if model or shape:
+        raise typer.BadParameter("--model and --shape belong to it", param_hint="--bundle")
+    if words and not compile:
+        raise typer.BadParameter("chooses what is compiled", param_hint="--kernels")
     from leapgen.report import build_report
     from leapgen.report.progress import steps
 
@@ -87,6 +96,8 @@ def build(
         picks=picks,
         all_choices=all_choices,
         compile=compile,
+        kernels=words,
+        remeasure=remeasure,
         check=check,
     )
     with steps("build") as step:

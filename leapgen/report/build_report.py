@@ -12,7 +12,7 @@ from typing import Any
 from leapgen import paths, pipeline
 from leapgen.emit.render import Source, render
 from leapgen.files import write_atomic, write_folder
-from leapgen.formats.table import FORMATS
+from leapgen.formats.table import FORMATS, NAMED
 from leapgen.report import manifest, targets
 from leapgen.report.progress import Step
 from leapgen.report.text import table
@@ -37,6 +37,8 @@ class Request:
     picks: Mapping[str, str] = field(default_factory=dict)
     all_choices: bool = False
     compile: bool = False
+    kernels: tuple[str, ...] = ()
+    remeasure: bool = False
     check: bool = False
 
 
@@ -58,10 +60,11 @@ class Row:
 
 @dataclass
 class Result:
-    """All files, and the resources of compiled kernels."""
+    """All files, and the resources of compiled kernels; nvcc: the version that is here."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
+    nvcc: str = ""
 
     @property
     def ok(self) -> bool:
@@ -79,13 +82,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A module that a request names. kept: as a file, or as a digest in the manifest only;
-    compiled: by `--compile`."""
+    """A module that a request names. kept: as a file, or as a digest in the manifest only; own: of
+    the spec's own format; compiled: by `--compile`."""
 
     spec: Spec
     source: Source
     arch: str
     kept: bool
+    own: bool = True
     compiled: bool = True
 
 
@@ -103,7 +107,7 @@ def build(request: Request, step: Step) -> Result:
     """
     book = manifest.read(request.out)
     wanted = [_as_noted(w, request, book) for w in _wanted(request, step)]
-    result = Result(usage=_compile(wanted, book, step) if request.compile else [])
+    result = _compile(wanted, request, book, step) if request.compile else Result()
     for arch in sorted({w.arch for w in wanted if w.kept}):
         result.rows += _host(request, arch)
     for w in wanted:
@@ -132,7 +136,7 @@ def text(result: Result) -> str:
         )
     ]
     parts += [r.diff for r in result.rows if r.diff]
-    parts += [usage_text(result.usage)] if result.usage else []
+    parts += [usage_text(result.usage, result.nvcc)] if result.usage else []
     same = sum(r.state == "same" for r in result.rows)
     parts.append(f"{len(result.rows)} files, {same} unchanged")
     return "\n".join(parts)
@@ -154,6 +158,11 @@ def _wanted(request: Request, step: Step) -> Iterator[Wanted]:
             default = w.spec.state.format == spec.state.format
             kept = w.arch in (target.files if default else SHOWN)
             yield replace(w, kept=kept, compiled=kept or default)
+        for arch in target.presets:
+            named = [n for n, f in NAMED.items() if f.kernels_on(arch_named(arch).gpu)]
+            rest = tuple(n for n in named if arch in request.archs and n not in FORMATS)
+            for w in _modules(path, (arch,), {}, rest, False, step):
+                yield replace(w, compiled=False)
         for choice, options in spec.choices.items() if target.every else ():
             for option in options[1:]:
                 for w in _modules(path, archs, {choice: option}, (None,), False, step):
@@ -166,11 +175,17 @@ def _as_noted(w: Wanted, request: Request, book: manifest.Manifest) -> Wanted:
     return replace(w, kept=w.kept and not digest_only)
 
 
-def _compile(wanted: Iterable[Wanted], book: manifest.Manifest, step: Step) -> list[Usage]:
+def _compile(
+    wanted: Iterable[Wanted], request: Request, book: manifest.Manifest, step: Step
+) -> Result:
     # Only here, since these need torch and TileLang: rendering needs neither.
     from leapgen.report.compiled import usage
+    from leapgen.report.resources import nvcc_version
 
-    return usage([(w.spec, w.source, w.arch) for w in wanted if w.compiled], book.known(), step)
+    modules = [(w.spec, w.source, w.arch, w.own) for w in wanted if w.compiled]
+    nvcc = nvcc_version() if any(arch_named(arch).gpu for _, _, arch, _ in modules) else ""
+    known = book.known(nvcc if request.remeasure else "")
+    return Result(usage=usage(modules, known, step, request.kernels), nvcc=nvcc)
 
 
 def _picks(name: str, request: Request) -> Iterable[dict[str, str]]:
@@ -201,7 +216,7 @@ def _modules(
         for arch in archs:
             source = render(pipeline.schedule(window, spec, arch), spec, default)
             step(source.path)
-            yield Wanted(spec, source, arch, kept)
+            yield Wanted(spec, source, arch, kept, spec.state.format == default)
 
 
 def _file(request: Request, path: str, text: str, digest: str) -> Row:

@@ -119,14 +119,18 @@ def build(request: Request, step: Step) -> Row:
 
 
 def text(result: Row) -> str:
-    """A line a module, and where the bundle is."""
+    """A line a module, where the bundle is, and how it is used: the folder that was asked for is
+    not the package, which lies in it."""
     header = ("module", "arch", "shapes", "kernels", "tuned", "device code, KiB")
     rows = [
         (m["name"], m["arch"], str(m["shapes"]), str(m["kernels"]), str(m["tuned"]), m["size"])
         for m in result["modules"]
     ]
     last = f"{result['folder']}: {result['kernels']} kernels, {result['bytes']:,} bytes"
-    return f"{table(header, rows)}\n{last}\n{result['wheel']}"
+    package = Path(result["folder"]).name
+    how = f"pip install {result['wheel']}  (or add {result['folder']} to PYTHONPATH)"
+    example = f'import {package}; module = {package}.load("{result["modules"][0]["name"]}")'
+    return f"{table(header, rows)}\n{last}\n{how}\n{example}"
 
 
 def _summary(module: Row) -> Row:
@@ -220,18 +224,6 @@ def _jobs(m: _Module) -> Iterator[_Job]:
                 configs += _chosen(m.module.with_table([r.tuned for r in records]), kernel, shape)
             for config in {key_of(config=dict(c)): c for c in configs}.values():
                 yield _Job(m, kernel, shape, dict(config))
-        if shape.D and "flush" in m.kernels:
-            for config in {key_of(config=dict(c)): c for c in _after_commits(m, shape)}.values():
-                yield _Job(m, "flush", shape.widened, dict(config))
-
-
-def _after_commits(m: _Module, shape: Shape) -> Iterator[Mapping[str, Any]]:
-    """Configs of the flush that follows a commit; as `Module.prepare` finds them."""
-    yield m.module.widened_config("flush", shape)
-    for records in m.records.values():
-        module = m.module.with_table([r.tuned for r in records])
-        for t in module._tuned(shape.widened, None):
-            yield module.widened_config("flush", shape, t.rows * t.shape.HV // shape.HV or 1)
 
 
 def _chosen(module: Module, kernel: str, shape: Shape) -> list[Mapping[str, Any]]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import platform
 import re
-import subprocess
 import sysconfig
 import zipfile
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from leapgen import paths
 from leapgen.files import write_atomic
-from leapgen.report.resources import find_nvcc
+from leapgen.report.resources import nvcc_version
 from leapgen.runtime import bundled
 from leapgen.schedule.arch import arch_named
 
@@ -54,7 +53,7 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
         "schema": bundled.SCHEMA,
         "package": package,
         "versions": {n: metadata.version(n) for n in ("leapgen", "tilelang", "torch")}
-        | ({"nvcc": _nvcc()} if any(row.gpu for row in rows) else {}),
+        | ({"nvcc": nvcc_version()} if any(row.gpu for row in rows) else {}),
         "machine": {"name": platform.machine(), "features": sorted(bundled.features())},
         "archs": {
             row.name: {
@@ -66,12 +65,6 @@ def manifest(package: str, archs: Sequence[str]) -> dict[str, Any]:
         "modules": [],
         "files": {},
     }
-
-
-def _nvcc() -> str:
-    done = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True)
-    found = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)
-    return found.group(1) if found else "unknown"
 
 
 def finish(root: Path, book: dict[str, Any]) -> None:

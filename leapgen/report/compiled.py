@@ -1,12 +1,13 @@
 """What `leapgen build --compile` adds: every kernel of a module, assembled for every shape.
 
-The shapes are those of the spec's published models and the spec's own dimensions. A kernel whose
+The shapes are those of the spec's published models and the spec's own dimensions; of a format that
+is not the spec's own, the latter alone: models take the spec's. A kernel whose
 text has not changed since the manifest's record of it is not assembled again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from leapgen.diagnostics import LeapgenError
 from leapgen.emit.parts import kernel_digest
 from leapgen.emit.render import Source
 from leapgen.report.progress import Step
+from leapgen.report.resources import nvcc_version
 from leapgen.report.subjects import need_compiler, prepare
 from leapgen.report.usage import Key, Usage
 from leapgen.report.workers import Workers, needs
@@ -37,11 +39,22 @@ class _Job:
     module: Module
 
 
-def usage(modules: Iterable[tuple[Spec, Source, str]], known: Known, step: Step) -> list[Usage]:
-    """Needs of all kernels of modules (spec, text, arch) at all their shapes; records of `known`
-    with the same text stand for themselves. Errors: MissingTool, LeapgenError."""
+def usage(
+    modules: Iterable[tuple[Spec, Source, str, bool]],
+    known: Known,
+    step: Step,
+    kernels: Collection[str] = (),
+) -> list[Usage]:
+    """Needs of all kernels, or of some, of modules (spec, text, arch, whether the format is the
+    spec's own) at all their shapes; records of `known` with the same text stand for themselves.
+    Errors: MissingTool, LeapgenError."""
     prepare()
-    jobs = [job for spec, source, arch in modules for job in _jobs(spec, source, arch_named(arch))]
+    jobs = [
+        job
+        for spec, source, arch, own in modules
+        for job in _jobs(spec, source, arch_named(arch), own)
+        if not kernels or job.wanted.kernel in kernels
+    ]
     with closing(Workers()) as workers, ThreadPoolExecutor(workers.count) as threads:
 
         def one(job: _Job) -> Usage:
@@ -63,13 +76,14 @@ def shapes(spec: Spec) -> dict[tuple[int, int, int, int], list[str]]:
     return found
 
 
-def _jobs(spec: Spec, source: Source, row: Arch) -> Iterator[_Job]:
+def _jobs(spec: Spec, source: Source, row: Arch, own: bool) -> Iterator[_Job]:
     need_compiler(row)
     module = pipeline.load(source)
     place = assemble.store(Path(source.path).stem, source.text)
     digests = {name: kernel_digest(source.text, (name,)) for name in module.kernels}
     target = row.target if row.gpu else "c"
-    for (K, V, H, HV), models in shapes(spec).items():
+    found = list(shapes(spec).items())
+    for (K, V, H, HV), models in found if own else found[:1]:
         numbers = module.shape(K=K, V=V, H=H, HV=HV).builder_arguments
         for name, digest in digests.items():
             config = dict(module.kernels[name].config(*numbers))
@@ -90,6 +104,7 @@ def _assembled(job: _Job, workers: Workers) -> Usage:
         spills=found.spills,
         stack=found.stack,
         shared=found.shared,
+        nvcc=nvcc_version(),
     )
 
 

@@ -6,13 +6,16 @@ under the recurrence that most published models use (records, cursor and padding
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from leapgen import paths, pipeline
 from leapgen.formats.composed import composed
 from leapgen.formats.table import NAMED, choices_of
+from leapgen.report import verified
 from leapgen.report.text import integer, table
+from leapgen.report.verified import Evidence
 from leapgen.schedule.arch import ARCHES
 from leapgen.schedule.buffers import state_bytes
 from leapgen.schedule.plan import make_plan
@@ -32,6 +35,7 @@ class Row:
     below_fp32   how many times less than an FP32 state
     slot_bytes   all that one head takes of a slot
     archs        that have kernels; none: the format exists in the reference model only
+    verified     arch -> evidence that its kernels of today passed, see report.verified
     """
 
     name: str
@@ -42,6 +46,7 @@ class Row:
     below_fp32: float
     slot_bytes: int
     archs: tuple[str, ...]
+    verified: Mapping[str, list[Evidence]]
     made_of: str
 
 
@@ -49,7 +54,7 @@ def rows() -> list[Row]:
     """A row a named format, in the order of the table."""
     state, window = _common().state, pipeline.derive(pipeline.lower(_common()))
     state = replace(state, compensators=None, smoothing=None)
-    found = []
+    found, evidence = [], verified.by_format(verified.standing())
     for format in NAMED.values():
         plan = make_plan(window, state, ARCHES[ARCH], format)
         size = state_bytes(format, SIZE, SIZE)
@@ -63,6 +68,7 @@ def rows() -> list[Row]:
                 below_fp32=SIZE**2 * 4 / size,
                 slot_bytes=plan.bytes_per_slot(plan.shape(SIZE, SIZE, 1, 1)),
                 archs=tuple(n for n, a in ARCHES.items() if format.kernels_on(a.gpu)),
+                verified=evidence.get(format.name, {}),
                 made_of=composed(format.name, format.doc, choices_of(format.name)).describe(),
             )
         )
@@ -83,7 +89,10 @@ def data() -> list[dict[str, object]]:
 
 def text() -> str:
     """The rows as a table."""
-    columns = ("format", "stored", "bits", "bytes", "B/element", "FP32/it", "slot", "archs", "of")
+    columns = (
+        *("format", "stored", "bits", "bytes", "B/element", "FP32/it", "slot", "archs", "verified"),
+        "of",
+    )
     cells = [
         [
             row.name,
@@ -94,6 +103,7 @@ def text() -> str:
             f"{row.below_fp32:.2f}",
             integer(row.slot_bytes),
             "|".join(row.archs) or "reference only",
+            verified.words(row.verified),
             row.made_of,
         ]
         for row in rows()

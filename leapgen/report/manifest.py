@@ -4,12 +4,15 @@ modules    path -> digest of a file that lies in the folder, with the spec, pick
            that gave it
 digests    path -> digest of a module that is not kept as a file
 resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
-           digest of the part of the module's text that the kernel comes from
+           digest of the part of the module's text that the kernel comes from; a list whose entries
+           `columns` names
+nvcc       version of nvcc that measured them; one that another measured ends with that one's
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,12 +22,14 @@ from leapgen.report.doctor import version
 from leapgen.report.usage import Key, Usage
 
 NAME = "MANIFEST.json"
-SCHEMA = 2
+SCHEMA = 3
+COLUMNS = tuple(f.name for f in fields(Usage) if f.name not in ("path", "models", "nvcc"))
 
 
 @dataclass
 class Manifest:
-    """The three tables, and the TileLang version that resources were measured with."""
+    """The three tables, and the TileLang version that resources were measured with. Each record of
+    a GPU's kernel has its nvcc here; on disk, what most have in common stands once."""
 
     tilelang: str = ""
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,35 +42,44 @@ class Manifest:
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
-    def known(self) -> dict[Key, Usage]:
-        """Records of this version of TileLang; what another version made says nothing."""
+    def known(self, nvcc: str = "") -> dict[Key, Usage]:
+        """Records of this version of TileLang; what another version made says nothing. nvcc: of
+        this version of it too, if one is named."""
         if self.tilelang != version("tilelang"):
             return {}
-        names = {f.name for f in fields(Usage)}
         rows = [
-            Usage(path=path, models=(), **{k: v for k, v in record.items() if k in names})
+            Usage(path=path, models=(), **record)
             for path, records in self.resources.items()
             for record in records
         ]
-        return {u.key: u for u in rows}
+        return {u.key: u for u in rows if not nvcc or u.nvcc == nvcc or not u.registers}
 
     def measured(self, usage: Iterable[Usage]) -> None:
-        """Notes what kernels need; replaces the entries of their modules."""
+        """Notes what kernels need; replaces all entries of these kernels."""
         if self.tilelang != version("tilelang"):
             self.tilelang, self.resources = version("tilelang"), {}
         fresh: dict[str, list[dict[str, Any]]] = {}
         for u in usage:
             record = {k: v for k, v in asdict(u).items() if k not in ("path", "models")}
             fresh.setdefault(u.path, []).append(record)
-        self.resources |= fresh
+        for path, records in fresh.items():
+            kernels = {r["kernel"] for r in records}
+            kept = [r for r in self.resources.get(path, ()) if r["kernel"] not in kernels]
+            self.resources[path] = [*kept, *records]
 
     def text(self) -> str:
         """JSON with one record a line, sorted, so that a change is a readable diff."""
-        parts = [f'  "schema": {SCHEMA}', f'  "tilelang": {json.dumps(self.tilelang)}']
+        found = Counter(
+            r["nvcc"] for records in self.resources.values() for r in records if r["registers"]
+        )
+        nvcc = max(sorted(found), key=found.__getitem__, default="")
+        head = {"schema": SCHEMA, "tilelang": self.tilelang, "nvcc": nvcc}
+        parts = [f'  "{name}": {json.dumps(value)}' for name, value in head.items()]
         parts += [
             _table("modules", {k: json.dumps(v) for k, v in self.modules.items()}),
             _table("digests", {k: json.dumps(v) for k, v in self.digests.items()}),
-            _table("resources", {k: _records(v) for k, v in self.resources.items()}),
+            f'  "columns": {json.dumps(COLUMNS)}',
+            _table("resources", {k: _records(v, nvcc) for k, v in self.resources.items()}),
         ]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -76,7 +90,23 @@ def read(folder: Path) -> Manifest:
     data = json.loads(path.read_text()) if path.is_file() else {}
     if data.get("schema") != SCHEMA:
         return Manifest()
-    return Manifest(data["tilelang"], data["modules"], data["digests"], data["resources"])
+    columns, nvcc = data["columns"], data.get("nvcc", "")
+    resources = {
+        path: [_record(columns, row, nvcc) for row in rows]
+        for path, rows in data["resources"].items()
+    }
+    return Manifest(data["tilelang"], data["modules"], data["digests"], resources)
+
+
+def _record(columns: list[str], row: list[Any], nvcc: str) -> dict[str, Any]:
+    record = dict(zip(columns, row, strict=False))
+    record["nvcc"] = row[-1] if len(row) > len(columns) else _measured_with(record, nvcc)
+    return record
+
+
+def _measured_with(record: Mapping[str, Any], nvcc: str) -> str:
+    """The nvcc of a record that names none; a CPU's kernel has no registers and needs none."""
+    return nvcc if record["registers"] else ""
 
 
 def _table(name: str, rows: Mapping[str, str]) -> str:
@@ -84,6 +114,10 @@ def _table(name: str, rows: Mapping[str, str]) -> str:
     return f'  "{name}": {{\n{body}\n  }}' if body else f'  "{name}": {{}}'
 
 
-def _records(records: Iterable[Mapping[str, Any]]) -> str:
-    lines = ",\n".join(f"      {json.dumps(record)}" for record in records)
+def _records(records: Iterable[Mapping[str, Any]], nvcc: str) -> str:
+    rows = []
+    for record in records:
+        other = [record["nvcc"]] if record["nvcc"] != _measured_with(record, nvcc) else []
+        rows.append([record[name] for name in COLUMNS] + other)
+    lines = ",\n".join(f"      {json.dumps(row, separators=(',', ':'))}" for row in rows)
     return f"[\n{lines}\n    ]"

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,14 @@ def find_nvcc() -> str:
             "install the CUDA toolkit, no GPU is needed"
         )
     return found
+
+
+@cache
+def nvcc_version() -> str:
+    """Of the nvcc that `find_nvcc` finds, as `13.0.88`. Raises MissingTool."""
+    done = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True)
+    found = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)
+    return found.group(1) if found else "unknown"
 
 
 def assemble(

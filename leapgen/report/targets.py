@@ -5,6 +5,7 @@ A table: spec -> target; `*` stands for every other spec. A target has
 files     archs of which the default module lies there as a file
 digests   archs of which the manifest keeps the default module's digest instead
 every     every format and every alternative too, as build_report says; else the defaults alone
+presets   archs of which the manifest keeps digests of all other named formats, for what they need
 
 A folder without the table keeps everything.
 """
@@ -29,6 +30,7 @@ class Target:
     files: tuple[str, ...] = tuple(ARCHES)
     digests: tuple[str, ...] = ()
     every: bool = True
+    presets: tuple[str, ...] = ()
 
     def archs(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the wanted archs that it names, in their order."""
@@ -54,4 +56,4 @@ def _target(entry: Mapping[str, object]) -> Target:
         assert isinstance(words, list)
         return tuple(ARCHES) if words == ["all"] else tuple(map(str, words))
 
-    return Target(archs("files"), archs("digests"), entry.get("every") is True)
+    return Target(archs("files"), archs("digests"), entry.get("every") is True, archs("presets"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,8 @@ class Usage:
     models   whose shape it is; empty: a single head of the spec's own dimensions
     digest   of the part of the module's text that the kernel comes from
     config   tuning arguments that it was compiled with
-    CPU kernels have no such figures: 0 everywhere.
+    nvcc     version that assigned the registers; empty: not known
+    CPU kernels have no such figures: 0 everywhere, and no nvcc.
     """
 
     path: str
@@ -36,10 +38,12 @@ class Usage:
     shared: int = 0
     digest: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
+    nvcc: str = ""
 
     @property
     def key(self) -> Key:
-        """What a later record replaces."""
+        """What a later record replaces. The nvcc is no part of it: figures of another one are
+        shown as such, and stand until they are measured again."""
         return (self.path, self.kernel, self.target, self.K, self.V, self.H, self.HV)
 
     @property
@@ -70,8 +74,9 @@ HEADER = (
 )
 
 
-def text(rows: list[Usage]) -> str:
-    """A line a kernel and shape, and the count of steps that do not fit into registers."""
+def text(rows: list[Usage], nvcc: str) -> str:
+    """A line a kernel and shape, the steps that do not fit into registers, and the kernels that
+    another nvcc than the present one has measured."""
     body = [
         (
             u.path,
@@ -87,5 +92,11 @@ def text(rows: list[Usage]) -> str:
     lines += [
         f"FAILED {u.path} {u.K}x{u.V}: a step with a stack frame of more than 64 bytes"
         for u in wrong
+    ]
+    others = Counter(u.nvcc for u in rows if u.registers and u.nvcc != nvcc)
+    lines += [
+        f"{count} kernels were measured with nvcc {other or '(not known)'}, here is {nvcc}; "
+        "--remeasure measures them again"
+        for other, count in sorted(others.items())
     ]
     return "\n".join(lines)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
-from leapgen.formats.base import Format
+from leapgen.emit.parts import kernel_digest
 from leapgen.formats.table import NAMED
-from leapgen.oracle import tolerance
-from leapgen.oracle.drift import drift, standard_methods
-from leapgen.oracle.emulator import BuildFailed, LaunchFailed
-from leapgen.report import derivation
+from leapgen.report import derivation, verified
 from leapgen.report.agreement import agreement
+from leapgen.report.drift_sections import DRIFT_TOKENS, drift_sections
 from leapgen.report.explain import model_of, shape_of
-from leapgen.report.ledger import ROW, Check, Ledger
+from leapgen.report.ledger import ROW, Check
 from leapgen.report.operations import random_operations
 from leapgen.report.progress import Step
+from leapgen.report.sections import Section, reported
 from leapgen.report.subjects import Subject, one_thread, subject
 from leapgen.report.text import table
 from leapgen.report.trial import Trial
-from leapgen.runtime.host import ArgumentError, CompileError
+from leapgen.report.verified import CHECKED, Evidence
 from leapgen.schedule.arch import arch_named
 from leapgen.schedule.buffers import Shape
 from leapgen.schedule.plan import Plan
@@ -32,29 +32,17 @@ from leapgen.spec.model import PublishedModel
 
 GEOMETRIES = ((16, 24), (64, 32))
 """K, V with two key heads and four value heads: neither square, nor one head, nor one order."""
-GAIN = 10.0
-"""How many times lower the squared error of the state must be: a window against every token, and
-the whole method against a window alone, where the format has what that needs. Compensators are as
-many whatever a token writes: with n records a token the method has to give an nth of it."""
-UNCORRECTED_GAIN = 0.25
-"""The same for a window against every token, in tokens of the window, where no sub-step reads the
-state: nothing corrects what is lost, and updates below half a code vanish at every token alike, so
-that the roundings that a window saves are not independent."""
-DRIFT_TOKENS = 4096
-"""Tokens from which gains are required: errors of the slow heads need that long to build up."""
-
-
-@dataclass
-class Section:
-    """Checks of one kind or one shape."""
-
-    title: str
-    ledger: Ledger = field(default_factory=Ledger)
 
 
 @dataclass
 class Result:
-    """A verification: what ran, where, and every check."""
+    """A verification: what ran, where, and every check.
+
+    path, digest   of the module, and of what its CHECKED kernels need
+    whole          default picks, and as many tokens and operations as there are by default
+    diverges       error of the state of the format's own model over its size, where the format
+                   loses the state by itself; 0 elsewhere
+    """
 
     name: str
     arch: str
@@ -63,8 +51,12 @@ class Result:
     window: int
     picks: dict[str, str]
     model: str
+    path: str
+    digest: str
     sections: list[Section] = field(default_factory=list)
     seconds: float = 0.0
+    diverges: float = 0.0
+    whole: bool = True
 
     @property
     def checks(self) -> list[Check]:
@@ -86,10 +78,28 @@ class Result:
             "window": self.window,
             "picks": self.picks,
             "model": self.model or None,
+            "module": self.path,
+            "digest": self.digest,
+            "diverges": self.diverges or None,
             "ok": self.ok,
             "seconds": round(self.seconds, 1),
             "sections": [{"title": s.title, "checks": s.ledger.data()} for s in self.sections],
         }
+
+
+def record(path: Path, results: Iterable[Result]) -> None:
+    """Notes what passed in a file of evidence, and takes back what is there of what failed. Errors:
+    LeapgenError for picks and for less than a whole verification: evidence is of defaults."""
+    passed: list[Evidence] = []
+    failed: list[Evidence] = []
+    for r in results:
+        if not r.whole:
+            raise LeapgenError(f"{r.name}: evidence is of a spec's default picks and of all checks")
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        found = (r.name, r.format, r.arch, r.how)
+        entry = Evidence(*found, r.digest, day, len(r.checks), float(f"{r.diverges:.1e}"))
+        (passed if r.ok else failed).append(entry)
+    verified.note(path, passed, [r.key for r in failed])
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,10 @@ def _verify(request: Request, step: Step) -> Result:
         chain.plan.default_window,
         dict(chain.spec.picks),
         model.name if model else "",
+        chain.source.path,
+        kernel_digest(chain.source.text, CHECKED),
     )
+    result.whole = not picks and request.tokens >= DRIFT_TOKENS and request.rounds is None
     result.sections.append(Section("derivation", derivation.checks(chain.window, request.seed)))
     for shape, rounds in _shapes(chain, subject_, model):
         step(f"{request.spec}: {shape.K} x {shape.V}, {shape.HV} heads")
@@ -144,7 +157,8 @@ def _verify(request: Request, step: Step) -> Result:
         step(f"{request.spec}: against the cpu module")
         result.sections.append(_agree(request, picks, chain, subject_))
     step(f"{request.spec}: drift over {request.tokens:,} tokens")
-    result.sections.append(_drift(chain, request))
+    result.diverges, sections = drift_sections(chain, subject_, request.tokens, request.seed)
+    result.sections += sections
     result.seconds = time.perf_counter() - start
     return result
 
@@ -185,24 +199,12 @@ def operate(
 ) -> Section:
     """Random operations of one shape on a module, against its oracles."""
     section = Section(_title(chain.plan, shape, rounds))
-    with _reported(section.ledger):
+    with reported(section.ledger):
         trial = Trial(chain.spec, chain.plan, subject_, shape, section.ledger, seed=seed)
         random_operations(trial, rounds)
         what = "windows that closed" if chain.plan.windowed else "states that steps stored"
         section.ledger.at_least(f"{what}, of a head", trial.flushed, 1)
     return section
-
-
-@contextmanager
-def _reported(ledger: Ledger) -> Iterator[None]:
-    """A kernel that does not compile, or that does what would be an error on a GPU, is a failed
-    check; a shape that the module refuses is an error of the request."""
-    try:
-        yield
-    except (CompileError, BuildFailed, LaunchFailed) as error:
-        ledger.equal("kernels compile and run", 1, 1, str(error))
-    except ArgumentError as error:
-        raise LeapgenError(str(error)) from error
 
 
 def _title(plan: Plan, shape: Shape, rounds: int) -> str:
@@ -219,48 +221,6 @@ def _agree(
     shape = chain.plan.shape(K, V, 2, 4)
     section = Section(f"cpu and {subject_.arch.name} from one export, {K} x {V}")
     sides = ((cpu.plan, subject(cpu.source, "cpu")), (chain.plan, subject_))
-    with _reported(section.ledger):
+    with reported(section.ledger):
         agreement(chain.spec, sides, shape, section.ledger, request.seed)
     return section
-
-
-def _drift(chain: pipeline.Chain, request: Request) -> Section:
-    """Relative squared error of the state, averaged over heads, and the gains of each measure."""
-    format = chain.plan.format
-    methods = standard_methods(chain.spec, format)
-    found = drift(chain.spec, methods, request.tokens, seed=request.seed)
-    heads = len(found.lines[0].state)
-    title = f"drift of the state over {request.tokens:,} tokens, {heads} heads, against float64"
-    section = Section(title)
-    if not format.windowed:
-        error = found.line("per step").state_mean ** 0.5
-        limit = min(1.0, tolerance.CREST * _drift_bound(chain, request.tokens))
-        section.ledger.compare("error of the state over its size, mean of heads", error, limit)
-        return section
-    enough = request.tokens >= DRIFT_TOKENS
-    required = required_gains(chain.plan)
-    for worse, better in (("per step", "per window"), ("per window", "full")):
-        bound = required[better] if enough and _expected(format, better) else 0.0
-        errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
-        name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
-        section.ledger.at_least(name, found.ratio(worse, better), bound)
-    return section
-
-
-def required_gains(plan: Plan) -> dict[str, float]:
-    """How many times lower the squared error must be, by the better measure's name."""
-    required = {"per window": GAIN, "full": GAIN / plan.records_per_token}
-    if len(plan.window.reads) == 1:  # the output's alone
-        required["per window"] = UNCORRECTED_GAIN * plan.default_window
-    return required
-
-
-def _drift_bound(chain: pipeline.Chain, tokens: int) -> float:
-    """Bound on the state's error over its peak after so many stores."""
-    plan, K = chain.plan, chain.spec.K
-    return tolerance.bounds(plan.format, plan.records, 1, "fp32", K=K, flushes=tokens)["state"]
-
-
-def _expected(format: Format, better: str) -> bool:
-    """Whether the format rounds at all, and whether it has more than codes."""
-    return format.bits < 32 if better == "per window" else format.compensators > 0

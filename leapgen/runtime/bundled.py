@@ -240,9 +240,8 @@ class Bundle:
         if limits is not None and (reason := limits(*numbers)):
             return reason
         shapes = self._shapes(module)
-        for known in (host.Shape(**s) for s in shapes):
-            if numbers in (known.widened.builder_arguments, known.builder_arguments):
-                return None
+        if numbers in (host.Shape(**s).builder_arguments for s in shapes):
+            return None
         shape = {"D": 0, **dict(zip(_NUMBERS, numbers, strict=False))}
         there = "; ".join(map(_words, shapes))
         return f"the bundle has {there}; not {_words(shape)}, which `compile=True` would compile"

@@ -51,6 +51,7 @@ class Arch:
     async_copy          cp.async from global to shared memory
     bulk_copy           1-D bulk copies with a memory barrier
     int8_mma            warp-level m16n8k32 with INT8 operands
+    converts            types of codes that an instruction decodes, two at a time (PTX ISA, `cvt`)
     devices             known products, the more specific name first
     """
 
@@ -67,6 +68,7 @@ class Arch:
     async_copy: bool
     bulk_copy: bool
     int8_mma: bool
+    converts: tuple[str, ...]
     devices: tuple[Device, ...]
 
     @property
@@ -98,6 +100,7 @@ def _gpu(
     blocks: int,
     multiprocessors: int,
     bulk: bool,
+    converts: tuple[str, ...] = (),
     devices: tuple[Device, ...],
 ) -> Arch:
     """A GPU row. shared: KiB of one SM; a block may have all but the 1 KiB reserved for it."""
@@ -115,11 +118,15 @@ def _gpu(
         async_copy=True,
         bulk_copy=bulk,
         int8_mma=True,
+        converts=converts,
         devices=devices,
     )
 
 
-CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, 1, False, False, False, ())
+FP8 = ("e4m3",)
+NARROW = (*FP8, "e3m2", "e2m3", "e2m1", "e8m0")
+
+CPU = Arch("cpu", "any CPU with a C compiler", (), 0, 0, 0, 0, 1, 1, 1, False, False, False, (), ())
 
 # Bandwidths are datasheet figures unless marked measured (read-only sum over several GiB).
 ARCHES: dict[str, Arch] = {
@@ -149,6 +156,7 @@ ARCHES: dict[str, Arch] = {
             blocks=24,
             multiprocessors=142,
             bulk=False,
+            converts=FP8,
             devices=(
                 Device("L40S", 8.64e11, False, 142, 2.52e9),
                 Device("L40", 8.64e11, False, 142, 2.49e9),
@@ -165,6 +173,7 @@ ARCHES: dict[str, Arch] = {
             blocks=32,
             multiprocessors=132,
             bulk=True,
+            converts=FP8,
             devices=(
                 Device("H200", 4.40e12, True, 132, 1.755e9),
                 Device("GH200", 4.0e12, False, 132, 1.755e9),
@@ -181,6 +190,7 @@ ARCHES: dict[str, Arch] = {
             blocks=32,
             multiprocessors=148,
             bulk=True,
+            converts=NARROW,
             devices=(
                 Device("B200", 8.0e12, False, 148, 1.85e9),
                 Device("GB200", 8.0e12, False, 148, 1.85e9),
@@ -195,6 +205,7 @@ ARCHES: dict[str, Arch] = {
             blocks=32,
             multiprocessors=148,
             bulk=True,
+            converts=NARROW,
             devices=(Device("B300", 8.0e12, False), Device("GB300", 8.0e12, False)),
         ),
         _gpu(
@@ -206,6 +217,7 @@ ARCHES: dict[str, Arch] = {
             blocks=24,
             multiprocessors=188,
             bulk=True,
+            converts=NARROW,
             devices=(
                 Device("RTX PRO 6000", 1.792e12, False, 188, 2.617e9),
                 Device("RTX 5090", 1.792e12, False, 170, 2.407e9),

@@ -20,7 +20,7 @@ __all__ = ["Buffer", "Plan", "PlanError", "Shape", "make_plan"]
 
 RECORD_TYPES = ("fp16", "bf16", "fp32")
 KERNELS = ("step", "flush", "materialize", "load_state", "copy", "reset")
-DRAFT_KERNELS = ("verify", "commit")
+DRAFT_KERNELS = ("verify",)
 
 
 class PlanError(LeapgenError):
@@ -58,7 +58,7 @@ class Plan:
     @property
     def draft_kernels(self) -> tuple[str, ...]:
         """Names of the kernels for drafts: without records there is nothing to take back."""
-        return DRAFT_KERNELS if self.format.takes_drafts else ()
+        return DRAFT_KERNELS if self.windowed else ()
 
     def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:
         """The tensors of a pool of this shape: with drafts, also how many of them are pending."""

@@ -16,6 +16,7 @@ from leapgen.algebra.symbols import exp2
 from leapgen.algebra.window import Window
 from leapgen.cli import Exit, app
 from leapgen.report import subjects, verify
+from leapgen.report.drift_sections import required_gains
 from leapgen.report.subjects import subject
 from leapgen.report.verify import operate
 
@@ -173,5 +174,5 @@ def test_a_wrong_term_is_caught(name: str, mutation: Mutation) -> None:
     [("gdn", 10, 10), ("kda", 10, 10), ("rwkv7", 10, 5), ("linear_attention", 4, 10)],
 )
 def test_gains_that_drift_requires(name: str, window: float, method: float) -> None:
-    gains = verify.required_gains(pipeline.compile(name, "cpu").plan)
+    gains = required_gains(pipeline.compile(name, "cpu").plan)
     assert gains == {"per window": window, "full": method}

@@ -14,13 +14,14 @@ import torch
 from leapgen import paths, pipeline
 from leapgen.algebra.derive import derive
 from leapgen.algebra.window import Window
+from leapgen.emit.render import render
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS, Lowered, lower
-from leapgen.report import targets
+from leapgen.report import manifest, targets
 from leapgen.report.subjects import prepare
 from leapgen.report.tir_machine import SECTOR, Machine, Touches
 from leapgen.report.tir_program import Program
 from leapgen.report.tir_traffic import Amount, Traffic
-from leapgen.runtime.assemble import import_module
+from leapgen.runtime.assemble import import_module, store
 from leapgen.runtime.host import DTYPES, Module, Pool
 from leapgen.schedule.buffers import Shape
 from leapgen.schedule.plan import Plan
@@ -28,11 +29,11 @@ from leapgen.spec.model import Spec
 
 GENERATED = paths.data("generated")
 ARCHES = tuple(sorted(p.name for p in GENERATED.glob("sm*")))
-# Those whose modules for GPUs lie there as files; test_digest_modules.py has the others.
+# Those of which a module for a GPU lies there as a file; test_digest_modules.py has the others.
 SPECS = tuple(
     path.stem
     for path in paths.shipped_specs()
-    if set(ARCHES) <= set(targets.target_of(targets.read(GENERATED), path.stem).files)
+    if set(ARCHES) & set(targets.target_of(targets.read(GENERATED), path.stem).files)
 )
 H, HV = 2, 4
 FRAGMENT, PLAIN = (128, 128), (16, 24)  # (K, V): one for each payload order
@@ -54,6 +55,17 @@ def derived(name: str) -> tuple[Spec, Window]:
 def plan_of(name: str, arch: str) -> Plan:
     spec, window = derived(name)
     return pipeline.schedule(window, spec, arch)
+
+
+@functools.cache
+def file_of(name: str, arch: str) -> Path:
+    """A module of SPECS; where generated/ keeps a digest in its place, rendered and compared."""
+    path = GENERATED / arch / f"{name}.py"
+    if path.is_file():
+        return path
+    source = render(plan_of(name, arch), derived(name)[0])
+    assert manifest.read(GENERATED).digests[source.path] == source.digest, "run `leapgen build`"
+    return store(name, source.text)
 
 
 def module_at(path: Path) -> Module:

@@ -10,7 +10,15 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from generated_modules import GENERATED, SPECS, derived, in_words, lower_once, module_at, plan_of
+from generated_modules import (
+    SPECS,
+    derived,
+    file_of,
+    in_words,
+    lower_once,
+    module_at,
+    plan_of,
+)
 
 from leapgen.report.ledger import Ledger
 from leapgen.report.operations import random_operations, step
@@ -42,7 +50,7 @@ def cases() -> Iterator[object]:
 def test_random_operations(
     arch: str, name: str, dims: tuple[int, int], window: tuple[int, int]
 ) -> None:
-    module, row = module_at(GENERATED / arch / f"{name}.py"), arch_named(arch)
+    module, row = module_at(file_of(name, arch)), arch_named(arch)
     if row.gpu:
         module = module.with_backend(emulated.Emulator())
     subject = Subject(module, row, "emulated" if row.gpu else "compiled", "cpu")

@@ -18,23 +18,21 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc
 @needs_nvcc
 @pytest.mark.compile
 @pytest.mark.parametrize(
-    ("arch", "spec"),
+    ("arch", "spec", "format"),
     [
-        ("sm90", "gdn"),
-        *(
-            pytest.param(arch, spec, marks=pytest.mark.slow)
-            for arch, spec in (
-                *(("sm90", "kda"), ("sm100", "gdn"), ("sm100", "kda")),
-                *(("sm120", "gdn"), ("sm120", "kda")),
-            )
-        ),
+        pytest.param(arch, spec, format, marks=() if not index else pytest.mark.slow)
+        for index, (arch, spec, format) in enumerate(
+            (arch, spec, format)
+            for format in ("leapquant-int8", "leap8", "leap5", "leap4", "fp8-window")
+            for arch in ("sm90", "sm100", "sm120")
+            for spec in ("gdn", "kda")
+        )
     ],
 )
-def test_nothing_is_spilled(tmp_path: Path, arch: str, spec: str) -> None:
-    module = pipeline.load(pipeline.compile(spec, arch).source, tmp_path)
+def test_nothing_is_spilled(tmp_path: Path, arch: str, spec: str, format: str) -> None:
+    module = pipeline.load(pipeline.compile(spec, arch, format=format).source, tmp_path)
     shape = module.shape(H=16, HV=32, K=128, V=128, drafts=8)
-    jobs = [(name, shape, module.config(name, shape)) for name in ("verify", "commit")]
-    jobs.append(("flush", shape.widened, module.widened_config("flush", shape)))
+    jobs = [(name, shape, module.config(name, shape)) for name in ("verify", "flush")]
     target = arch_named(arch).target
     built = [
         (module.kernels[name].build(*s.builder_arguments, **config), target)

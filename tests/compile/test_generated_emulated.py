@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pytest
 from generated_modules import (
     ARCHES,
-    GENERATED,
     PLAIN,
     SPECS,
     derived,
+    file_of,
     in_words,
     lower_once,
     module_at,
@@ -44,7 +44,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def trial(name: str, arch: str, dims: tuple[int, int], rounds: int, checked: bool = False) -> Trial:
     """Every operation once and `rounds` more at random, each against the model and float64."""
-    module = module_at(GENERATED / arch / f"{name}.py")
+    module = module_at(file_of(name, arch))
     backend = emulated.Emulator(checked=checked)
     subject = Subject(module.with_backend(backend), arch_named(arch), "emulated", "cpu")
     plan, ledger = plan_of(name, arch), Ledger()
@@ -94,5 +94,5 @@ def test_archs_that_need_no_run_of_their_own(name: str) -> None:
 
 
 def _functions(arch: str, name: str) -> dict[str, str]:
-    tree = ast.parse((GENERATED / arch / f"{name}.py").read_text())
+    tree = ast.parse(file_of(name, arch).read_text())
     return {f.name: ast.unparse(f) for f in tree.body if isinstance(f, ast.FunctionDef)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from generated_modules import ARCHES, GENERATED, SPECS, module_at
+from generated_modules import ARCHES, SPECS, file_of, module_at
 
 from leapgen.report.resources import assemble_all
 from leapgen.runtime.host import ArgumentError, Module, Shape
@@ -17,7 +17,7 @@ STATIC = 48 * 1024  # bytes of arrays whose size the compiler knows, on every ar
 
 
 def of(name: str, arch: str) -> Module:
-    return module_at(GENERATED / arch / f"{name}.py")
+    return module_at(file_of(name, arch))
 
 
 def longest(module: Module, **sizes: int) -> Shape:
@@ -46,6 +46,19 @@ def test_long_windows_are_refused_by_name(name: str, arch: str) -> None:
             module.allocate(1, window=window, **HEADS)
     with pytest.raises(ArgumentError, match="compensators must be at most 96, found 100"):
         module.allocate(1, compensators=100, **HEADS)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("name", SPECS)
+def test_a_longer_window_or_more_drafts_never_fit_better(name: str, arch: str) -> None:
+    """What is cut into slices for one more record is cut for all that its block holds."""
+    module = of(name, arch)
+    assert module.limits is not None
+    for numbers in ((128, 128, 2, 4), (64, 128, 2, 4), (128, 96, 2, 4)):
+        for R in (0, 4, 8, 16):
+            for sizes in ([(P, 0) for P in range(1, 160)], [(16, D) for D in range(17)]):
+                refused = [module.limits(*numbers, P, R, D) is not None for P, D in sizes]
+                assert refused == sorted(refused), (numbers, R, sizes[refused.index(True)])
 
 
 CASES = [

@@ -8,7 +8,7 @@ import shutil
 from typing import Any
 
 import pytest
-from generated_modules import ARCHES, GENERATED, SPECS, derived, module_at
+from generated_modules import ARCHES, GENERATED, SPECS, derived, file_of, module_at
 
 from leapgen.emit.parts import kernel_digest
 from leapgen.oracle.emulator.lowering import PASS_CONFIGS
@@ -28,7 +28,7 @@ def assembled(
     arch: str, name: str, shape: tuple[int, ...], *kinds: str, **knobs: int
 ) -> list[Resources]:
     """Kernels compiled as the host compiles them, but for what `knobs` say."""
-    module = module_at(GENERATED / arch / f"{name}.py")
+    module = module_at(file_of(name, arch))
     K, V, H, HV = shape
     numbers = module.shape(H, HV, K, V).builder_arguments
     kernels = [module.kernels[kind] for kind in kinds]
@@ -93,14 +93,14 @@ def test_resources_of_the_manifest() -> None:
         path = f"{arch}/{name}.py"
         records = BOOK.resources.get(path)
         assert records, f"{path} is missing: run `leapgen build --compile`"
-        text = (GENERATED / path).read_text()
+        text = file_of(name, arch).read_text()
         digests = {kind: kernel_digest(text, (kind,)) for kind in ("step", "flush")}
         found = {(k["kernel"], k["K"], k["V"], k["H"], k["HV"]): k for k in records}
         for (kind, digest), shape in itertools.product(digests.items(), shapes(derived(name)[0])):
             record = found[kind, *shape]
             assert record["digest"] == digest, f"{kind} of {path} has changed since"
             K, V, H, HV = shape
-            module = module_at(GENERATED / path)
+            module = module_at(file_of(name, arch))
             numbers = module.shape(H, HV, K, V).builder_arguments
             assert record["config"] == module.kernels[kind].config(*numbers), (path, shape)
             assert record["stack"] <= LARGEST_FRAME, (path, shape)

@@ -22,6 +22,7 @@ from generated_modules import (
     Bench,
     Counted,
     bench,
+    file_of,
     in_words,
     plan_of,
 )  # fmt: skip
@@ -87,7 +88,7 @@ def closes(model: traffic.Traffic) -> bool:
 
 
 def of_arch(name: str, arch: str, dims: tuple[int, int]) -> Bench:
-    return bench(GENERATED / arch / f"{name}.py", dims)
+    return bench(file_of(name, arch), dims)
 
 
 def model(

@@ -254,7 +254,7 @@ class Lab:
                 compensators=self.pool.shape.R,
                 substeps=len(self.spec.substeps),
                 flushes=int(self.roundings[slot]),
-                walked=self.drafts > 0,  # their tests go on from reset slots for many tokens
+                walked=self.drafts > 0,  # from reset slots on, where only records are rounded
             )
             for slot in slots
         ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lab import MATRIX, PLAIN, Lab
-from test_drafts import LOSSLESS, check_prefix, walk
+from test_drafts import LOSSLESS, OTHERS, check_prefix, check_same_slot, walk
 
 Make = Callable[..., Lab]
 
@@ -26,6 +26,8 @@ def arch() -> str:
         pytest.param("gdn", MATRIX, LOSSLESS, marks=pytest.mark.slow),
         pytest.param("gdn", PLAIN, {"format": "bf16-window"}, marks=pytest.mark.slow),
         pytest.param("gated_deltaproduct", MATRIX, {"window": 5}, marks=pytest.mark.slow),
+        pytest.param("gdn", MATRIX, {"format": "leap8"}, marks=pytest.mark.slow),
+        pytest.param("kda", PLAIN, {"format": "leap5"}, marks=pytest.mark.slow),
         pytest.param("hgrn2", MATRIX, {}, marks=pytest.mark.slow),
         pytest.param("retnet", PLAIN, {}, marks=pytest.mark.slow),
         pytest.param("mamba2", MATRIX, {"window": 1}, marks=pytest.mark.slow),
@@ -49,3 +51,10 @@ def test_other_archs(make_lab: Make, other: str) -> None:
 def test_later_drafts_change_nothing(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
     """Outputs of a prefix, and the slot once it is committed, are equal to the bit."""
     check_prefix(make_lab("kda", dims, arch=arch, drafts=8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["leap5", *OTHERS])
+def test_drafts_are_steps_from_the_same_slot(make_lab: Make, arch: str, format: str) -> None:
+    """Outputs and state, without the formats' noise."""
+    check_same_slot(make_lab("kda", MATRIX, arch=arch, format=format, records="fp32", drafts=8))

@@ -20,6 +20,7 @@ from test_emulated import (  # collected here again, with the fixtures of this f
     test_which_path_is_taken,
 )
 from test_emulated_drafts import (
+    test_drafts_are_steps_from_the_same_slot,
     test_later_drafts_change_nothing,
     test_random_rounds,
 )
@@ -29,6 +30,7 @@ from leapgen.oracle.tolerance import distance
 
 __all__ = [
     "test_a_copy_in_rounds",
+    "test_drafts_are_steps_from_the_same_slot",
     "test_extreme_states",
     "test_later_drafts_change_nothing",
     "test_on_a_gpu",

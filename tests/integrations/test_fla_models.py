@@ -6,6 +6,7 @@ in FP32); tests/gpu runs the package itself.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -158,6 +159,11 @@ def test_tokens_one_and_several(model: Any) -> None:
     found, want = run(model, x[:, -1:], held), run(model, x[:, -1:], plain)
     assert float((found - want).norm() / want.norm()) > 0.1
     held.release()
+    assert adapter.slots.free == 4
+    run(model, x[:, :3], held)
+    assert adapter.slots.free == 1
+    del held, state
+    gc.collect()
     assert adapter.slots.free == 4
 
 

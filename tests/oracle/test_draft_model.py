@@ -44,7 +44,7 @@ def same(one: DraftModel, other: DraftModel, rows: np.ndarray[Any, Any]) -> None
     assert np.array_equal(one.materialize(rows), other.materialize(rows))
 
 
-@pytest.mark.parametrize("format", ["fp32-window", "bf16-window", "leapquant-int8"])
+@pytest.mark.parametrize("format", ["fp32-window", "bf16-window", "leapquant-int8", "leap5"])
 @pytest.mark.parametrize("spec", ["gdn", "kda", "deltaproduct", "retnet", "hgrn2", "mamba2"])
 def test_accepted_drafts_are_steps(spec: str, format: str) -> None:
     """Outputs and slots of rounds of drafts against plain steps of the accepted ones, to the bit as

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from leapgen import pipeline
 from leapgen.formats.presets import PRESETS
 from leapgen.formats.table import FORMATS
-from leapgen.oracle.tolerance import STRETCH, bounds, distance, half_steps
+from leapgen.formats.transforms import rotation
+from leapgen.oracle.stepwise import Stepwise
+from leapgen.oracle.streams import Heads, stream
+from leapgen.oracle.tolerance import RARE, STRETCH, bounds, distance, half_steps, turned
+from leapgen.oracle.windowed import WindowModel
+from leapgen.schedule.buffers import Shape
 
 INT8, BF16, FP32 = (FORMATS[n] for n in ("leapquant-int8", "bf16-window", "fp32-window"))
 
@@ -52,6 +58,32 @@ def test_distance() -> None:
     assert distance(np.array([np.inf]), np.array([0.0])) == np.inf
 
 
+@pytest.mark.parametrize("name", ["hgrn2", "gdn"])
+def test_rounded_records_are_read_as_errors_of_the_state(name: str) -> None:
+    """Plain tokens of the NumPy model from a zero state on, all in one window, against float64: the
+    state stays within the rounding of its records; outputs do not, by far, but are `walked`."""
+    spec = pipeline.parse(name, format="fp32-window")
+    plan = pipeline.schedule(pipeline.derive(pipeline.lower(spec)), spec, "cpu")
+    heads, rows, tokens = Heads(2, 4, 16, 24), np.arange(8), 24
+    model = WindowModel(spec, plan, Shape(16, 24, 2, 4, tokens + 1, 0), len(rows))
+    exact, worst = np.zeros((len(rows), 4, 16, 24)), {"output": 0.0, "state": 0.0}
+    drawn = stream(spec, tokens * len(rows), heads, 3)
+    for first in range(0, tokens * len(rows), len(rows)):
+        token = {
+            x.name: drawn[x.name] if x.constant else drawn[x.name][first : first + len(rows)]
+            for x in spec.inputs
+        }
+        out = model.step(rows, {n: x.astype(np.float32) for n, x in token.items()})
+        exact, want, _ = Stepwise(spec).step(exact, {n: np.float64(x) for n, x in token.items()})
+        gaps = {"output": distance(out, want), "state": distance(model.state(rows), exact, 2)}
+        worst = {n: max(worst[n], float(gaps[n].max())) for n in worst}
+    same, walked = (
+        bounds(plan.format, plan.records, tokens, "fp32", K=16, walked=w) for w in (False, True)
+    )
+    assert worst["state"] <= same["state"]
+    assert same["output"] < worst["output"] <= walked["output"], worst
+
+
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("row", [INT8, INT8.with_state("none", 0), BF16, FP32])
 def test_half_steps_bound_every_element_and_the_stretch_holds(row: object, spread: float) -> None:
@@ -62,6 +94,21 @@ def test_half_steps_bound_every_element_and_the_stretch_holds(row: object, sprea
     half = half_steps(row, stored.codes)  # type: ignore[arg-type]
     assert (np.abs(row.restore(stored) - S) <= 1.001 * half + 1e-6 * np.abs(S).max()).all()  # type: ignore[attr-defined]
     assert half.max() <= STRETCH * row.noise() * np.abs(S).max()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("K", "V"), [(16, 24), (64, 32), (128, 128)])
+def test_what_a_rotation_makes_of_rounding(K: int, V: int) -> None:
+    """Over eta times its channel's RMS, no element of 60 heads is off by the bound, and some are by
+    a third of it."""
+    u = 3**0.5 * turned(K, V) - 2 * np.log(2 * K)
+    assert V * (1 + u) * np.exp(-u) == pytest.approx(RARE)
+    rng, turn = np.random.default_rng(4), rotation(K).astype(np.float64)
+    S = rng.standard_normal((60, K, V))
+    S /= np.sqrt((S**2).mean(axis=1, keepdims=True))
+    x = turn @ S
+    step = np.abs(x).max(axis=1, keepdims=True) / 127  # eta is half of 1 / 127
+    worst = np.abs(turn.T @ (np.rint(x / step) * step) - S).max() * 2 * 127
+    assert turned(K, V) / 3 < worst < turned(K, V)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])

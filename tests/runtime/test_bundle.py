@@ -142,6 +142,7 @@ def test_what_is_not_compiled_is_refused(built: Path) -> None:
         "refused(lambda: tiny.load('kda', arch='sm90'), 'kda for sm90')\n"
         "refused(lambda: module.allocate(1, **{**sizes, 'H': 2}), 'not K=16 V=24 H=2')\n"
         "refused(lambda: module.allocate(1, H=1, HV=2), 'window=4', 'not K=128', 'compile=True')\n"
+        "refused(lambda: module.allocate(1, **sizes, drafts=2), 'window=4 ', 'drafts=2')\n"
         "pool, slots = module.allocate(2, **sizes), torch.zeros(1, dtype=torch.int32)\n"
         "refused(lambda: module.copy(pool, slots, slots + 1), 'copy', 'no such kernel')\n"
         "other = module.with_configs(reset={'threads': 1})\n"
@@ -210,6 +211,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "host": (lambda r: _edit(r / "_host/pool.py", str.upper), r"_host/pool\.py: expected SHA-256"),
     "no host": (lambda r: (r / "_host/pool.py").unlink(), r"pool\.py: expected .* found nothing"),
     "loader": (lambda r: _edit(r / "_prebuilt.py", str.upper), r"_prebuilt\.py: expected SHA"),
+    "package": (lambda r: _edit(r / "__init__.py", str.upper), r"__init__\.py: expected SHA-256"),
     "schema": (_later_schema, "schema: expected 1, found 2"),
     "machine": (_another_machine, "machine: expected m68k, found"),
     "cpu": (_another_cpu, "found one without avx9000"),

@@ -53,17 +53,15 @@ def test_a_call_compiles_all_before_it_launches_any() -> None:
     assert spy.launched == ["verify"]
 
 
-def test_all_tuned_flushes_behind_commits_are_prepared() -> None:
+def test_all_tuned_flushes_are_prepared() -> None:
     """Of every number of rows: none is compiled while requests wait."""
     spy = Spy()
     module = leapgen.load("gdn", arch="sm90").with_backend(spy)
-    kernels = dict.fromkeys(("verify", "commit"), module.kernels["commit"])
-    module = replace(module, kernels={**kernels, "flush": module.kernels["flush"]})
+    module = replace(module, kernels={n: module.kernels[n] for n in ("verify", "flush")})
     pool = module.allocate(64, **SIZES, drafts=2)
-    wide = pool.shape.widened
-    flush = module.config("flush", wide)
+    flush = module.config("flush", pool.shape)
     table = [
-        host.Tuned(wide, rows, {"flush": {**flush, "min_blocks": blocks}})
+        host.Tuned(pool.shape, rows, {"flush": {**flush, "min_blocks": blocks}})
         for rows, blocks in ((1, 2), (64, 4))
     ]
     module = module.with_table(table)
@@ -72,8 +70,36 @@ def test_all_tuned_flushes_behind_commits_are_prepared() -> None:
     for rows in (1, 64):
         module.commit(pool, ints(*range(rows)), ints(*[1] * rows))
     assert len(spy.compiled) == compiled
-    one, many = (module.kernel("flush", pool, rows, shape=wide) for rows in (1, 64))
+    one, many = (module.kernel("flush", pool, rows) for rows in (1, 64))
     assert one is not many
+
+
+@pytest.mark.parametrize("format", ["leapquant-int8", "leap8"])
+def test_calls_launch_what_they_need(format: str) -> None:
+    """A commit is the flush that may follow it; a verify that accepts launches that one first."""
+    spy = Spy()
+    module = leapgen.load("gdn", arch="cpu", format=format).with_backend(spy)
+    pool, plain = (module.allocate(2, **SIZES, drafts=n) for n in (2, 0))
+    token, state = [x[:, 0] for x in drafts(1)[:5]] + drafts(1)[5:], torch.zeros(1, 4, 24, 16)
+    row = ints(0)
+    calls: dict[str, tuple[Callable[[], object], list[str]]] = {
+        "verify": (lambda: module.verify(pool, row, *drafts(2)), ["verify"]),
+        "verify and commit": (
+            lambda: module.verify(pool, row, *drafts(2), accepted=row),
+            ["flush", "verify"],
+        ),
+        "commit": (lambda: module.commit(pool, row, row), ["flush"]),
+        "step": (lambda: module.step(pool, row, *token), ["step", "flush"]),
+        "step without drafts": (lambda: module.step(plain, row, *token), ["step", "flush"]),
+        "reset": (lambda: module.reset(pool, row), ["reset", "flush"]),
+        "load": (lambda: module.load_state(pool, row, state), ["load_state", "flush"]),
+        "copy": (lambda: module.copy(pool, row, ints(1)), ["copy", "flush"]),
+        "materialize": (lambda: module.materialize(pool, row), ["materialize"]),
+    }
+    for name, (call, launched) in calls.items():
+        spy.launched.clear()
+        call()
+        assert spy.launched == launched, name
 
 
 def test_roles_of_a_stored_state_are_the_plans() -> None:

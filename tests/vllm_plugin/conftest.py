@@ -47,17 +47,3 @@ def job(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
         return found
 
     return run
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests recorded, so that the log has the numbers and not only that they passed."""
-    lines = [
-        f"{report.nodeid.split('::')[-1]}: {name} {value}"
-        for report in terminalreporter.stats.get("passed", ())
-        if "vllm_plugin" in report.nodeid
-        for name, value in report.user_properties
-    ]
-    if lines:
-        terminalreporter.section("the vLLM plugin")
-        for line in lines:
-            terminalreporter.line(line)

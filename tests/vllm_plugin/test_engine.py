@@ -13,6 +13,7 @@ pytest.importorskip("vllm")
 import vllm_models
 from vllm_jobs import TAIL
 from vllm_models import Job
+from vllm_schedule import BEFORE, TOKENS
 
 Record = Callable[[str, object], None]
 WINDOWS = {"fp32-window": {"format": "fp32-window"}, "leapquant-int8": True}
@@ -80,6 +81,30 @@ def test_windows_that_end_elsewhere(job: Job, agreement: Callable[..., float]) -
     assert agreement(found, "edge", "window 5") > 0.9
     assert agreement(found, "decoded", "window 5") > 0.9
     assert found["runs"]["cached"]["outputs"] == found["runs"]["uncached"]["outputs"]
+
+
+def test_hits_go_on_from_the_very_state(job: Job, record_property: Record) -> None:
+    """What a quantized state promises, whatever tokens it leads to: a hit starts from the bits that
+    the run which filled the block had there, in the midst of a window too; and from then on every
+    output and the last state have the bits of a pool of our own on the same schedule of flushes.
+    The control leaves the records behind that a window's end would have made needless."""
+    how = {"leapgen": {"window": 5}, "schedule": True}
+    found, control = job(**how), job(**how, fault="dropped")
+    block = found["block"]
+    assert block % 5
+    assert found["cached"] == control["cached"] == block
+    assert min(found["norm"]) > 0
+    assert all(found["restored"])
+    assert min(control["restored_error"]) > 0.01
+    steps = found["steps"]
+    assert min(steps) == max(steps) > 3 * 5
+    assert {p % 5 for p in found["position"]} == {(block - BEFORE + TOKENS) % 5}
+    for result in (found, control):  # the page is as good as a pool either way
+        assert result["same_outputs"] == result["steps"]
+        assert all(result["same_state"])
+    worst = max(control["restored_error"])
+    record_property("restored", f"{len(steps)} layers bit for bit; without records {worst:.3f} off")
+    record_property("replayed", f"{sum(steps)} outputs bit for bit")
 
 
 @pytest.mark.parametrize("name", WINDOWS)

@@ -17,14 +17,14 @@ from torch.nn import functional as F
 vllm = pytest.importorskip("vllm")
 
 from vllm.model_executor.layers.mamba.ops.cpu import causal_conv1d as conv  # noqa: E402
-from vllm.v1.attention.backends.gdn_attn import GDNAttentionMetadata  # noqa: E402
+from vllm_batches import BLOCKS, NAME, batches, error, metadata  # noqa: E402
 
 from leapgen.integrations.vllm import engine  # noqa: E402
 from leapgen.integrations.vllm.layers import KimiPagedState  # noqa: E402
 from leapgen.integrations.vllm.recipe import page_of  # noqa: E402
 from leapgen.integrations.vllm.settings import Settings  # noqa: E402
 
-H, D, BLOCKS, NAME = 2, 16, 7, "layer"
+H, D = 2, 16
 KERNELS = "vllm.models.kimi_k3.nvidia.ops.third_party.kda"
 OWN = engine.layer_class("KimiGatedDeltaNetAttention")
 
@@ -70,7 +70,7 @@ def gathered(states: Any, slots: Any, known: Any) -> Any:
 def context(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A forward pass's context; set its attn_metadata."""
     found = SimpleNamespace(attn_metadata=None)
-    module = importlib.import_module(engine.LAYERS[OWN.__name__][0])
+    module = importlib.import_module(engine.LAYERS[OWN.__name__])
     kernels = ModuleType(KERNELS)
     stand_ins = {
         "chunk_kda_with_fused_gate": chunk,
@@ -119,35 +119,6 @@ def layer(cls: type, form: str | None) -> Any:
     return made
 
 
-def metadata(rows: list[tuple[int, int, bool]]) -> GDNAttentionMetadata:
-    """Of (slot, tokens, known) a row, decodes first."""
-    decodes = sum(n == 1 and known for _, n, known in rows)
-    ends = torch.tensor([0, *(n for _, n, _ in rows)]).cumsum(0).int()
-    known, tokens = torch.tensor([k for *_, k in rows]), int(ends[-1])
-    prefills = len(rows) - decodes
-    return GDNAttentionMetadata(
-        num_prefills=prefills,
-        num_prefill_tokens=tokens - decodes,
-        num_decodes=decodes,
-        num_decode_tokens=decodes,
-        num_spec_decodes=0,
-        num_spec_decode_tokens=0,
-        num_actual_tokens=tokens,
-        has_initial_state=known if prefills else None,
-        non_spec_query_start_loc=ends,
-        non_spec_state_indices_tensor=torch.tensor([s for s, *_ in rows]).int(),
-    )
-
-
-def batches() -> list[list[tuple[int, int, bool]]]:
-    """Two prompts; decodes; decodes beside a new prompt and beside a continued one; decodes over
-    several windows; a page that gets another request."""
-    two = [(3, 1, True), (5, 1, True)]
-    steps: list[list[tuple[int, int, bool]]] = [[(3, 5, False), (5, 9, False)], *[two] * 4]
-    steps += [[*two, (2, 7, False)], [*two, (2, 4, True)], *[[*two, (2, 1, True)]] * 9]
-    return [*steps, [(2, 1, True), (3, 6, False)], *[[(2, 1, True), (3, 1, True)]] * 6]
-
-
 def run(
     made: Any, context: SimpleNamespace, before: Callable[[], None] | None = None
 ) -> torch.Tensor:
@@ -168,10 +139,6 @@ def run(
         assert context.attn_metadata == {NAME: meta}
         outputs.append(out[0].float())
     return torch.cat(outputs)
-
-
-def error(found: torch.Tensor, want: torch.Tensor) -> float:
-    return float((found - want).norm() / want.norm())
 
 
 @pytest.mark.parametrize(("form", "most"), [("fp32-window", 0.01), ("leapquant-int8", 0.05)])

@@ -1,7 +1,7 @@
 """What one engine does in a process of its own: `python vllm_jobs.py JOB RESULT`, both JSON.
 
-Job: the model's folder, the plugin's option, a fault to inject, and whether to look at refusals
-only. Result: tokens, and what the layers and the engine say of themselves.
+Job: the model's folder, the plugin's option, a fault to inject, and whether only refusals, or the
+schedule of flushes, is looked at. Result: tokens, and what layers and engine say of themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import vllm_models
+import vllm_schedule
 
 TOKENS = 40
 TAIL = 39  # tokens after the last whole block of the prompt that is asked for twice
@@ -30,9 +31,11 @@ def prompt(length: int, seed: int) -> list[int]:
 
 def broken(name: str) -> None:
     """Faults that a test must see."""
+    from leapgen.integrations.page import Page
     from leapgen.integrations.vllm.layers import PagedState
     from leapgen.runtime.host import Module
 
+    copied = Page.copied
     decode, load = PagedState.decode, Module.load_state
 
     def zeroed(self: Any, batch: Any, *tensors: Any) -> None:
@@ -45,6 +48,7 @@ def broken(name: str) -> None:
     faults: dict[str, Callable[[], None]] = {
         "zeroed": lambda: setattr(PagedState, "decode", zeroed),
         "unplaced": lambda: setattr(Module, "load_state", unplaced),
+        "dropped": lambda: setattr(Page, "copied", lambda self, _: copied(self, False)),
     }
     faults[name]()
 
@@ -121,7 +125,7 @@ def main(source: str, target: str) -> None:
     if job.get("processes"):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     try:
-        result = serve(job)
+        result = vllm_schedule.serve(job) if job.get("schedule") else serve(job)
     except ValueError as error:
         if not job.get("fails"):
             raise

@@ -66,9 +66,8 @@ class Allocation(Base):
             raise refuse("drafts", f"at most {MOST_DRAFTS}", shape.D)
         if shape.P > 1 and not self.windowed:
             raise refuse("window", "1, as every step rewrites the state", shape.P)
-        for checked in (shape.widened, shape):
-            if self.limits and (reason := self.limits(*checked.builder_arguments)):
-                raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
+        if self.limits and (reason := self.limits(*shape.builder_arguments)):
+            raise ArgumentError(f"{self.name} for {self.arch}: {reason}")
         return shape
 
     def slot_buffers(self, shape: Shape) -> tuple[Buffer, ...]:

@@ -11,7 +11,7 @@ import torch
 
 from .checks import check_tensor
 from .descriptors import CHECKPOINT, DTYPES, EXPORT_VERSION, Buffer
-from .drafts import Drafts
+from .drafts import Drafts, no_drafts
 from .errors import refuse
 from .pool import Pool
 
@@ -70,9 +70,8 @@ class Checkpoints(Drafts):
         position = (pool["phase"][index] + pool["cursor"][index]) % P
         pool["phase"][index] = P
         rows, values = self._rows(pool, slots, 0)
-        self._launch("flush", pool, rows, values, check=False)
+        self._launch("flush", pool, rows, {**values, **no_drafts(pool)}, check=False)
         pool["phase"][index] = position
-        self._drop(pool, rows, values)
         pool.forced += rows
 
     def _export(self, pool: Pool, index: torch.Tensor, kind: str) -> dict[str, Any]:

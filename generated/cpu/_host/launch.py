@@ -26,27 +26,14 @@ class Launches(Allocation):
             self.kernel(name, pool)
             for tuned in self._tuned(pool.shape, None):
                 self.kernel(name, pool, tuned.rows * tuned.shape.HV // pool.shape.HV or 1)
-        if pool.shape.D:
-            wide = pool.shape.widened
-            self.kernel("flush", pool, shape=wide)
-            for tuned in self._tuned(wide, None):
-                rows = tuned.rows * tuned.shape.HV // wide.HV or 1
-                self.kernel("flush", pool, rows, shape=wide)
 
-    def kernel(
-        self, name: str, pool: Pool, rows: int | None = None, *, shape: Shape | None = None
-    ) -> Launch:
-        """The compiled kernel for a pool's shape (or another one of its slots) and device, at the
-        `config` for some rows."""
-        rows, shape = rows if self.table and not self.pinned else None, shape or pool.shape
-        pick = (name, shape, pool.device, rows)
+    def kernel(self, name: str, pool: Pool, rows: int | None = None) -> Launch:
+        """The compiled kernel for a pool's shape and device, at the `config` for some rows."""
+        shape, device = pool.shape, pool.device
+        rows = rows if self.table and not self.pinned else None
+        pick = (name, shape, device, rows)
         if pick not in self._picked:
-            device, own = pool.device, shape == pool.shape
-            config = (
-                self.config(name, shape, rows)
-                if own
-                else self.widened_config(name, pool.shape, rows)
-            )
+            config = self.config(name, shape, rows)
             key = key_of(kernel=name, shape=vars(shape), device=str(device), config=config)
             self._picked[pick] = self._made.get(
                 key, lambda: self._compile(name, shape, device, config)

@@ -10,8 +10,9 @@ may leave out what it does not use:
 * step: every input as a flat view `<name>_in` with `<name>_row`, `<name>_head`, `<name>_axis`,
   int64, in elements (`_row` only if not constant, `_axis` only if not a scalar); `out` likewise
 * verify: as step, inputs and `out` with `<name>_token` behind `<name>_row`; `num_tokens` of a
-  row; `lengths` and `lengths_row`, read if `has_lengths`. commit: `accepted` and `accepted_row`,
-  read if `has_accepted`. Both have `pending`, which pools without drafts lack
+  row; `lengths` and `lengths_row`, read if `has_lengths`; `pending`, a tensor of pools with drafts
+* flush: in pools with drafts also `pending`, and what it does with them first, `accepting`: 1
+  commits `accepted` of them (int32, with `accepted_row`), 0 forgets them, -1 neither
 * materialize, load_state: `state` (fp32) with `state_row`, `state_head`, `state_key`,
   `state_value`; materialize also `state_whole`, int32: 1 if four neighbours along the contiguous
   axis are an aligned access; load_state `position` and `position_row` (0: one number for all)

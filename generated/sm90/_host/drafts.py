@@ -9,9 +9,11 @@ import torch
 
 from .arguments import Arguments
 from .checks import check_range, check_tensor
-from .compilation import Launch
 from .errors import refuse
 from .pool import Pool
+
+# What a flush does first with the drafts that are pending.
+COMMIT, FORGET, LEAVE = 1, 0, -1
 
 
 class Drafts(Arguments):
@@ -51,9 +53,9 @@ class Drafts(Arguments):
             check_range("lengths", lengths, slots, first_slot, tokens)
             check_range("accepted", accepted, slots, first_slot, None)
         if rows:
-            kernels = self._commit_kernels(pool, rows) if accepted is not None else []
-            kernels.append(self.kernel("verify", pool, rows))
-            self._run(kernels, pool, {**values, "has_accepted": 1}, check)
+            names = ("flush", "verify") if accepted is not None else ("verify",)
+            kernels = [self.kernel(name, pool, rows) for name in names]
+            self._run(kernels, pool, {**values, "accepting": COMMIT}, check)
         return out
 
     def commit(
@@ -74,25 +76,18 @@ class Drafts(Arguments):
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
             check_range("accepted", accepted, slots, first_slot, None)
-        if rows:
-            kernels = self._commit_kernels(pool, rows)
-            self._run(kernels, pool, {**values, "has_accepted": 1}, check)
-
-    def _commit_kernels(self, pool: Pool, rows: int) -> list[Launch]:
-        """Moves cursors; closes windows with a flush that is built for what a slot has room for."""
-        flush = self.kernel("flush", pool, rows, shape=pool.shape.widened)
-        return [self.kernel("commit", pool, rows), flush]
+        self._launch("flush", pool, rows, {**values, "accepting": COMMIT}, check)
 
     def _drop(self, pool: Pool, rows: int, values: Mapping[str, Any], check: bool = False) -> None:
         """Forgets the drafts of the rows' slots; only pools that can have some take the launch."""
         if pool.shape.D:
-            self._launch("commit", pool, rows, {**values, **no_drafts(pool)}, check)
+            self._launch("flush", pool, rows, {**values, **no_drafts(pool)}, check)
 
     def _begin(
         self, name: str, pool: Pool, rows: int, values: Mapping[str, Any], check: bool
     ) -> None:
         """Launches what gives slots another content, and drops the drafts of the one before."""
-        names = (name, "commit") if pool.shape.D else (name,)
+        names = (name, "flush") if pool.shape.D else (name,)
         kernels = [self.kernel(name, pool, rows) for name in names] if rows else []
         self._run(kernels, pool, {**values, **no_drafts(pool)}, check)
 
@@ -122,6 +117,6 @@ class Drafts(Arguments):
         return 0
 
 
-def no_drafts(pool: Pool) -> dict[str, Any]:
-    """What the kernel commit receives to drop all drafts; it then looks at no `accepted`."""
-    return {"accepted": pool.arguments["status"], "accepted_row": 0, "has_accepted": 0}
+def no_drafts(pool: Pool, accepting: int = FORGET) -> dict[str, Any]:
+    """What a flush receives that commits no drafts; it then looks at no `accepted`."""
+    return {"accepted": pool.arguments["status"], "accepted_row": 0, "accepting": accepting}

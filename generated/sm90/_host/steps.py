@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .compilation import Launch
-from .drafts import Drafts, no_drafts
+from .drafts import LEAVE, Drafts, no_drafts
 from .orders import order_of
 from .pool import Pool
 
@@ -45,10 +45,10 @@ class Steps(Drafts):
         """What a step of so many rows launches, in order."""
         if rows == 0:
             return []
-        step, names = self.kernel("step", pool, rows), ["commit"] if pool.shape.D else []
-        if self.windowed and not step.fused:
-            names.insert(0, "flush")
-        return [step, *(self.kernel(name, pool, rows) for name in names)]
+        step = self.kernel("step", pool, rows)
+        flushes = self.windowed and not step.fused
+        # A flush forgets drafts too.
+        return [step, self.kernel("flush", pool, rows)] if flushes or pool.shape.D else [step]
 
     def flush(
         self, pool: Pool, slots: torch.Tensor, *, first_slot: int = 0, check: bool = False
@@ -59,7 +59,7 @@ class Steps(Drafts):
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P)
         if self.windowed:
-            self._launch("flush", pool, rows, values, check)
+            self._launch("flush", pool, rows, {**values, **no_drafts(pool, LEAVE)}, check)
 
 
 def own_arguments(pool: Pool, rows: int, kernels: Sequence[Launch]) -> dict[str, Any]:

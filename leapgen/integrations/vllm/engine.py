@@ -16,7 +16,7 @@ import torch
 import vllm
 from vllm.model_executor.models import ModelRegistry
 
-from leapgen.integrations.vllm.settings import refused
+from leapgen.integrations.state import refused
 
 TESTED = ((0, 32), (0, 33))
 """From the first, below the second: what `require_tested_version` lets pass."""
@@ -31,17 +31,17 @@ MODELS: dict[str, tuple[str, str]] = {
     "Qwen3_5MoeForConditionalGeneration": (FIVE, "served"),
     "KimiLinearForCausalLM": (KIMI, "served"),
     "KimiK3ForConditionalGeneration": (KIMI, "its layers keep records of their own"),
-    "OlmoHybridForCausalLM": (
-        "vllm.model_executor.models.olmo_hybrid",
-        "its layer holds convolution and recurrence in one operator",
-    ),
+    "OlmoHybridForCausalLM": ("vllm.model_executor.models.olmo_hybrid", "served"),
 }
 """Architecture -> the engine's module; and "served", or why the option is refused there."""
 
-LAYERS: dict[str, tuple[str, str]] = {
-    "QwenGatedDeltaNetAttention": ("vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn", ""),
-    "KimiGatedDeltaNetAttention": ("vllm.model_executor.layers.mamba.gdn.kimi_gdn_linear_attn", ""),
+_GDN = "vllm.model_executor.layers.mamba.gdn"
+LAYERS = {
+    "QwenGatedDeltaNetAttention": f"{_GDN}.qwen_gdn_linear_attn",
+    "OlmoHybridGatedDeltaNetAttention": f"{_GDN}.olmo_gdn_linear_attn",
+    "KimiGatedDeltaNetAttention": f"{_GDN}.kimi_gdn_linear_attn",
 }
+"""Class -> the engine's module."""
 _CPU_CONV = "vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d"
 _CONV = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
@@ -80,7 +80,7 @@ def model_class(architecture: str) -> Any:
 
 def layer_class(name: str) -> Any:
     """The engine's class."""
-    return getattr(importlib.import_module(LAYERS[name][0]), name)
+    return getattr(importlib.import_module(LAYERS[name]), name)
 
 
 def replace_layer(name: str, subclass: type) -> None:

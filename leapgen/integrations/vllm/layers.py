@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from leapgen.integrations.page import Page
 from leapgen.integrations.vllm import engine
 from leapgen.integrations.vllm.engine import Batch
-from leapgen.integrations.vllm.page import Page
 from leapgen.integrations.vllm.recipe import check_blocks, page_of
 from leapgen.integrations.vllm.settings import read
 from leapgen.runtime.bound import BoundStep
@@ -166,18 +166,10 @@ class PagedState:
     kv_cache: Sequence[torch.Tensor]
 
 
-class QwenPagedState(PagedState, engine.layer_class("QwenGatedDeltaNetAttention")):  # type: ignore[misc]
-    """The gated delta rule of Qwen3-Next and Qwen3.5."""
+class DeltaRuleState(PagedState):
+    """Mixed into layers of the gated delta rule, whose core takes a batch's packed tokens."""
 
     recipe = "gdn"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.page is not None and engine.on_cpu():
-            # The CPU's own path never comes to `_forward_core`; the GPU's has no GPU code outside.
-            self._forward_method = self.forward_cuda
-            # Its kernels take a tensor of shape [.., V, K] and read it as [.., K, V].
-            self.layout = "KV"
 
     def key_heads(self) -> int:
         """On this rank."""
@@ -187,21 +179,16 @@ class QwenPagedState(PagedState, engine.layer_class("QwenGatedDeltaNetAttention"
         """A_log, dt_bias."""
         return self.kept_constants(self.A_log, self.dt_bias)
 
-    def _warmup_prefill_kernels(self, *args: Any) -> None:
-        with self.as_in_tree(()):
-            super()._warmup_prefill_kernels(*args)
-
     def _forward_core(
         self, mixed_qkv: torch.Tensor, b: torch.Tensor, a: torch.Tensor, core_attn_out: torch.Tensor
     ) -> None:
         """Convolution and recurrence of a batch: tokens [tokens, ...] into [tokens, HV, V]."""
         if self.page is None or self._bare:
-            super()._forward_core(mixed_qkv, b, a, core_attn_out)
+            super()._forward_core(mixed_qkv, b, a, core_attn_out)  # type: ignore[misc]
             return
         batch = engine.batch_of(self.prefix)
         if batch is None:
-            if not engine.on_cpu():
-                self._warmup_prefill_kernels(mixed_qkv, 0)
+            self._warm_up(mixed_qkv)
             return
         n, end = batch.decodes, batch.decodes + batch.tokens
         if n:
@@ -210,11 +197,46 @@ class QwenPagedState(PagedState, engine.layer_class("QwenGatedDeltaNetAttention"
             with self.prefill(batch):
                 self._in_tree(mixed_qkv[n:end], b[n:end], a[n:end], core_attn_out[n:end])
 
+    def _warm_up(self, mixed_qkv: torch.Tensor) -> None:
+        """What the engine's layer does in a pass without states."""
+
+    def _in_tree(self, *tokens: torch.Tensor) -> None:
+        super()._forward_core(*tokens)  # type: ignore[misc]
+
+    A_log: torch.Tensor
+    dt_bias: torch.Tensor
+    num_k_heads: int
+    tp_size: int
+
+
+class QwenPagedState(DeltaRuleState, engine.layer_class("QwenGatedDeltaNetAttention")):  # type: ignore[misc]
+    """The gated delta rule of Qwen3-Next and Qwen3.5."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.page is not None and engine.on_cpu():
+            # The CPU's own path never comes to `_forward_core`; the GPU's has no GPU code outside.
+            self._forward_method = self.forward_cuda
+            # Its kernels take a tensor of shape [.., V, K] and read it as [.., K, V].
+            self.layout = "KV"
+
+    def _warmup_prefill_kernels(self, *args: Any) -> None:
+        with self.as_in_tree(()):
+            super()._warmup_prefill_kernels(*args)
+
+    def _warm_up(self, mixed_qkv: torch.Tensor) -> None:
+        if not engine.on_cpu():
+            self._warmup_prefill_kernels(mixed_qkv, 0)
+
     def _in_tree(self, *tokens: torch.Tensor) -> None:
         if engine.on_cpu():
             torch.ops.vllm.cpu_gdn_attention_core(*tokens, self.prefix)
         else:
-            super()._forward_core(*tokens)
+            super()._in_tree(*tokens)
+
+
+class OlmoPagedState(DeltaRuleState, engine.layer_class("OlmoHybridGatedDeltaNetAttention")):  # type: ignore[misc]
+    """The gated delta rule of OLMo-Hybrid, whose step size may have the range 2."""
 
 
 class KimiPagedState(PagedState, engine.layer_class("KimiGatedDeltaNetAttention")):  # type: ignore[misc]
@@ -265,3 +287,4 @@ def install() -> None:
     """Let the engine build these layers. They are its own where the option is not set."""
     engine.replace_layer("QwenGatedDeltaNetAttention", QwenPagedState)
     engine.replace_layer("KimiGatedDeltaNetAttention", KimiPagedState)
+    engine.replace_layer("OlmoHybridGatedDeltaNetAttention", OlmoPagedState)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from leapgen.integrations.page import Page
+from leapgen.integrations.state import refused
 from leapgen.integrations.vllm import engine
-from leapgen.integrations.vllm.page import Page
 from leapgen.integrations.vllm.recipe import page_of
-from leapgen.integrations.vllm.settings import KEY, Settings, read, refused
+from leapgen.integrations.vllm.settings import KEY, Settings, read
 
 
 class PagedModel:

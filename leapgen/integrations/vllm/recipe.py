@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from leapgen.integrations.page import Page
+from leapgen.integrations.state import refused
 from leapgen.integrations.vllm import engine
-from leapgen.integrations.vllm.page import Page
-from leapgen.integrations.vllm.settings import Settings, refused
+from leapgen.integrations.vllm.settings import Settings
 from leapgen.runtime.module import load
 
 _LOWER_BOUND = -5.0
@@ -47,6 +48,8 @@ def page_of(
 
 def _picks(config: Any) -> dict[str, Any]:
     """Choices of the spec that differ from the default."""
+    if getattr(config, "linear_allow_neg_eigval", False):
+        return {"beta": "raw2"}
     given = getattr(config, "linear_attn_config", None) or {}
     bound = given.get("gate_lower_bound") if isinstance(given, dict) else None
     if bound is None:

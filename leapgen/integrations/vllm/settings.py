@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from leapgen.diagnostics import listing
-from leapgen.runtime.host import ArgumentError
+from leapgen.integrations.state import refused
 
 KEY = "leapgen"
 """Of `additional_config`."""
@@ -17,11 +17,6 @@ _TYPES: Mapping[str, type] = {
     "compensators": int,
     "copy_records": bool,
 }
-
-
-def refused(name: str, expected: object, found: object) -> ArgumentError:
-    """An argument's error in the words of the runtime's."""
-    return ArgumentError(f"{name}: expected {expected}, found {found}")
 
 
 @dataclass(frozen=True)

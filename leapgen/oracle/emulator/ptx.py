@@ -13,6 +13,7 @@ _START = re.compile(r"\b(?:asm|__asm__)\s*(?:volatile|__volatile__)?\s*\(")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _REGISTERS = {
     "pred": "bool",
+    "b8": "std::uint8_t",
     "b16": "std::uint16_t",
     "b32": "std::uint32_t",
     "u32": "std::uint32_t",
@@ -123,7 +124,7 @@ def _known() -> frozenset[str]:
     """Names of the functions of shim/ptx.h, those that its macros define included."""
     text = (Path(__file__).parent / "shim" / "ptx.h").read_text()
     names = set(re.findall(r"inline void (\w+)\(", text))
-    names.update(re.findall(r"^LG_MMA_FULL\((\w+),", text, re.MULTILINE))
+    names.update(re.findall(r"^LG_(?:MMA_FULL|SMALL)\((\w+),", text, re.MULTILINE))
     stems = re.findall(r"inline void (\w+_)##SUFFIX\(", text)
     suffixes = re.findall(r"^LG_PACKED\((\w+),", text, re.MULTILINE)
     names.update(stem + suffix for stem in stems for suffix in suffixes)

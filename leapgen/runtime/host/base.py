@@ -86,13 +86,6 @@ class Base:
                 return tuned.configs[name]
         return self.kernels[name].config(*shape.builder_arguments)
 
-    def widened_config(self, name: str, shape: Shape, rows: int | None = None) -> Mapping[str, Any]:
-        """The config of a kernel that is built for all tokens that a slot has room for. More
-        records than a window has take more registers: fewer blocks, and no spills."""
-        config = self.config(name, shape.widened, rows)
-        fewer = max(1, config.get("min_blocks", 1) // 2)
-        return {**config, "min_blocks": fewer} if "min_blocks" in config else config
-
     def _tuned(self, shape: Shape, rows: int | None) -> list[Tuned]:
         """Records that may serve a shape, the best one first."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -23,7 +23,7 @@ LARGEST_STRIDE = 1 << 32  # of elements, of 16 bytes in a pool
 CHANNELS = 8  # K and V are multiples of it
 MOST_CHANNELS = 256  # a block has a thread for each
 MOST_DRAFTS = 16
-DRAFT_KERNELS = ("verify", "commit")
+DRAFT_KERNELS = ("verify",)
 STATE_AXES = {"VK": ("value", "key"), "KV": ("key", "value")}  # last axes of an FP32 state
 EXPORT_VERSION = 2
 STORED = ("payload", "scale", "compensator", "residual")  # roles of what a state is made of
@@ -50,11 +50,6 @@ class Shape:
         product, _, divisor = word.partition("/")
         whole = prod(int(f) if f.isdigit() else values[f] for f in product.split("*"))
         return -(-whole // int(divisor or 1))
-
-    @property
-    def widened(self) -> Shape:
-        """A window as long as what a slot has room for, for the flush that follows a commit."""
-        return replace(self, P=self.P + self.D, D=0)
 
     @property
     def builder_arguments(self) -> tuple[int, ...]:

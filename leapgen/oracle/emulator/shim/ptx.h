@@ -40,6 +40,7 @@ template <class A>
 inline void mov_b32(Out d, A a) { d = lg::bits<U>(a); }
 inline void mov_b32(H& low, H& high, U word) { low = H(word), high = H(word >> 16); }
 inline void mov_b32(Out d, H low, H high) { d = low | U(high) << 16; }
+inline void mov_b16(std::uint8_t& low, std::uint8_t& high, H word) { low = H(word & 255), high = H(word >> 8); }
 inline void mov_u32(Out d, U a) { d = a; }
 inline void setp_ne_b32(bool& p, U a, U b) { p = a != b; }
 inline void setp_ne_u32(bool& p, U a, U b) { p = a != b; }
@@ -94,6 +95,30 @@ inline void cvt_rn_bf16x2_f32(Out d, float high, float low) {
 }
 inline void cvt_rn_f16_f32(std::uint16_t& d, float x) { d = half_t(x).storage; }
 inline void cvt_f32_f16(float& d, std::uint16_t x) { d = float(half_t::bitcast(x)); }
+// Two codes to two numbers: sign, exponent and mantissa fields, read one by one. NAN_CODE 0: none.
+inline float small_float(U code, int exponent, int mantissa, U nan_code) {
+  const U magnitude = code & ((1u << (exponent + mantissa)) - 1), field = magnitude >> mantissa;
+  const float fraction = float(magnitude & ((1u << mantissa) - 1)) / float(1 << mantissa);
+  const int bias = (1 << (exponent - 1)) - 1;
+  const float size = field ? std::ldexp(1 + fraction, int(field) - bias) : std::ldexp(fraction, 1 - bias);
+  if (nan_code && magnitude == nan_code) return std::nanf("");
+  return code >> (exponent + mantissa) & 1 ? -size : size;
+}
+template <class T>
+inline U two(T low, T high) { return low.storage | U(high.storage) << 16; }
+#define LG_SMALL(NAME, WORD, BITS, EXPONENT, MANTISSA, NAN_CODE)                                  \
+  inline void NAME(Out d, WORD codes) {                                                           \
+    d = two(half_t(small_float(codes, EXPONENT, MANTISSA, NAN_CODE)),                             \
+            half_t(small_float(codes >> BITS, EXPONENT, MANTISSA, NAN_CODE)));                    \
+  }
+LG_SMALL(cvt_rn_f16x2_e4m3x2, H, 8, 4, 3, 0x7Fu)
+LG_SMALL(cvt_rn_f16x2_e3m2x2, H, 8, 3, 2, 0)
+LG_SMALL(cvt_rn_f16x2_e2m3x2, H, 8, 2, 3, 0)
+LG_SMALL(cvt_rn_f16x2_e2m1x2, std::uint8_t, 4, 2, 1, 0)
+inline float power_of_two(U code) { return code == 255 ? std::nanf("") : std::ldexp(1.0f, int(code) - 127); }
+inline void cvt_rn_bf16x2_ue8m0x2(Out d, H codes) {
+  d = two(bfloat16_t(power_of_two(codes & 255u)), bfloat16_t(power_of_two(codes >> 8)));
+}
 inline void cvt_rni_s32_f32(Out d, float x) {
   d = std::isnan(x) ? 0
       : x >= 2147483648.0f ? 2147483647

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import leapgen
-from leapgen.integrations.vllm.page import Page
+from leapgen.integrations.page import Page
 from leapgen.runtime.host import ArgumentError, Pool
 
 BLOCKS, PAD = 6, 48
@@ -33,6 +33,8 @@ def cut(page: Page, start: int = 16) -> tuple[torch.Tensor, list[torch.Tensor]]:
         states.append(pages[:, at : at + size].view(dtype).view(BLOCKS, *shape))
         at += size
     assert at == page.bytes
+    for whole, part in zip(page.cut(pages[:, :at]), states[1:], strict=True):
+        assert (whole.data_ptr(), whole.shape) == (part.data_ptr(), part.shape)
     return memory, states
 
 

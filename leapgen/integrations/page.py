@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from leapgen.integrations.vllm.settings import refused
+from leapgen.integrations.state import refused
 from leapgen.runtime.host import ALIGNMENT, DTYPES, Buffer, Module, Pool, Shape
 
 _ROLES = ("payload", "scale", "compensator", "rounding", "cursor", "record")
@@ -45,7 +45,8 @@ class Field:
 class Page:
     """A page of one layer.
 
-    conv, conv_dtype  the convolution's state, shape without the blocks
+    conv, conv_dtype  the convolution's state, shape without the blocks; (0,) where the engine keeps
+                      it elsewhere
     sizes             of `Module.shape`: H, HV, K, V, and window or compensators where given
     """
 
@@ -96,6 +97,14 @@ class Page:
         if records:
             return len(self.shapes)
         return 1 + sum(field.buffer.role != "record" for field in self.fields)
+
+    def cut(self, pages: torch.Tensor) -> list[torch.Tensor]:
+        """The buffers' states of pages that an engine has as bytes: int8 [blocks, bytes]."""
+        at, states = self.bytes - sum(field.bytes for field in self.fields), []
+        for field in self.fields:
+            states.append(pages[:, at : at + field.bytes])
+            at += field.bytes
+        return states
 
     def pool(self, states: Sequence[torch.Tensor]) -> Pool:
         """A pool whose slots are the engine's blocks.
