@@ -208,8 +208,7 @@ def kernels(
     arch: Arch,
     ordered: bool = False,
 ) -> tuple[Kernel, ...]:
-    """The wanted kernels; `output` is the stored element type of a step's output; ordered: a step
-    may close windows, and so has an order of rows.
+    """The wanted kernels; output: stored element type of a step's; ordered: it has orders of rows.
 
     Without a flush nothing has a position within a window. Where there are drafts, verify and flush
     have the count of pending ones behind the pool's tensors; a flush that is built for none (D = 0)
@@ -273,7 +272,7 @@ def _draft_tensors(step: list[Tensor]) -> list[Tensor]:
 def _kernel(
     name: str, pool: tuple[Buffer, ...], tensors: list[Tensor], stride: str, more: tuple[str, ...]
 ) -> Kernel:
-    plain = {*"out slots state position source target lengths accepted order".split()}
+    plain = {"out", "slots", "state", "position", "source", "target", "lengths", "accepted"}
     parameters = [_tensor(b.name, b.stored) for b in pool] + [_tensor("status", "int32")]
     strides = [
         Param(f"{b.name}_{word}", f"T.{stride}")
@@ -281,7 +280,9 @@ def _kernel(
         for word in (("slot",) if b.scalar else ("slot", "head"))
     ]
     for tensor, stored, words in tensors:
-        parameters.append(_tensor(tensor if tensor in plain else names.parameter(tensor), stored))
+        parameters.append(
+            _tensor(tensor if tensor in plain or not words else names.parameter(tensor), stored)
+        )
         strides += [Param(f"{tensor}_{word}", f"T.{stride}") for word in words]
     numbers = (*more, "num_rows", "num_slots", "first_slot")
     counts = [Param(n, "T.int32") for n in numbers]
