@@ -280,9 +280,8 @@ def _kernel(
         for word in (("slot",) if b.scalar else ("slot", "head"))
     ]
     for tensor, stored, words in tensors:
-        parameters.append(
-            _tensor(tensor if tensor in plain or not words else names.parameter(tensor), stored)
-        )
+        given = tensor in plain or not words
+        parameters.append(_tensor(tensor if given else names.parameter(tensor), stored))
         strides += [Param(f"{tensor}_{word}", f"T.{stride}") for word in words]
     numbers = (*more, "num_rows", "num_slots", "first_slot")
     counts = [Param(n, "T.int32") for n in numbers]

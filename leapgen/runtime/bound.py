@@ -87,7 +87,7 @@ def _direct(call: Callable[..., Any]) -> Callable[..., Any]:
 class BoundStep:
     """`Module.step` on one pool, with a fixed number of rows.
 
-    Not for several threads at once. It keeps the tensors of the last call alive.
+    Not for several threads or streams at once. It keeps the tensors of the last call alive.
 
     module, pool  as in `Module.step`, and so are the errors: ArgumentError for a pool of another
                   module, CompileError

@@ -13,7 +13,8 @@ from .descriptors import Shape
 
 class Pool(Mapping[str, torch.Tensor]):
     """The tensors that hold all slots of one layer; attributes and items by buffer name. In a slot,
-    value heads that share record keys (those of one key head) stand at one cursor.
+    value heads that share record keys (those of one key head) stand at one cursor. Steps of one
+    pool follow each other: see orders.py.
 
     slots      how many
     status     int32[4], sticky: [0] a slot id, [1] a cursor, [2] a length was out of range
