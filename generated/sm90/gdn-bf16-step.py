@@ -151,8 +151,6 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   return y;
 }
 """
-
-
 def warp_max(x):
     """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
     return T.call_extern(

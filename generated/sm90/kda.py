@@ -179,8 +179,6 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   return y;
 }
 """
-
-
 def warp_max(x):
     """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
     return T.call_extern(
@@ -287,19 +285,25 @@ def kept(x):
     )
 
 
+def coarse(x):
+    """The least FP32 of four significant bits that is not below x >= 0: times a code of eight bits, it is
+    exact as FP16."""
+    return T.reinterpret((T.reinterpret(x, "int32") + 0xFFFFF) & T.int32(-0x100000), "float32")
+
+
 def again(x):
     """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
     return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
 
 
-def order_found(rows, HV, turn):
-    """Where the order of rows keeps what a turn has found."""
-    return (3 * turn + HV) * rows
+def word_key(k, K):
+    """Where key channel k stands among a lane's words: a lane's keys are one run of these numbers."""
+    return k
 
 
-def order_counts(rows, HV):
-    """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
-    return (HV + 9) * rows
+def word_run(t, x, K):
+    """The first of the eight key channels that lane 4 g + t has in run x."""
+    return K // 4 * t + 8 * x
 
 
 def key_column(k, K):
@@ -317,9 +321,20 @@ def sum_place(k, K):
     return k // (K // 4) * (K // 4 + 4) + k % (K // 4)
 
 
-def part_place(k, K):
-    """Where a warp's products of key channel k with all compensators are kept, in units of their number."""
-    return k + 2 * (k // (K // 4))
+def part_place(k, K, runs):
+    """Where a compensator's row keeps the product of key channel k, of a row that holds `runs` of a lane's
+    runs of eight at once."""
+    return k // (K // 4) * (8 * runs + 8) + k % (K // 4) % (8 * runs)
+
+
+def part_row(runs):
+    """Numbers of such a row: odd, so that columns of an accumulator fall into banks of their own."""
+    return 32 * runs + 33
+
+
+def part_turns(K, R):
+    """How many parts of the keys take turns in a warp's products: many ranks leave room for half of them."""
+    return 2 if R > 4 and K // 32 % 2 == 0 else 1
 
 
 def gram_tables(R):
@@ -348,18 +363,18 @@ def scratch_places(K, V, P, R):
     """Where the words of shared memory that kernels with the state in words share have what they hold.
 
     First what is used in turn: pairs of rows and weights of a group of records; products of the warps
-    with all compensators, behind the first warp's also the new factors' keys (FP16, then as pairs of
-    rows); sums over the keys. Last the old compensators' keys. Gives the places of the new keys, their
-    pairs and the old keys, and the number of words.
+    with all compensators, then their sums; sums over the keys, behind them the new factors' keys (FP16,
+    then as pairs of rows). Last the old compensators' keys. Gives the places of the new keys, their pairs
+    and the old keys, and the number of words.
     """
     warps, rank = V // 32, max(R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
     half = -(-rank // 2) * row
-    piece = 2 * -(-rank // 2) * (K + 8)
+    parts = warps * rank * part_row(K // 32 // part_turns(K, R))
     group = min(32, -(-(1 * P) // 8) * 8)
-    keys = max(piece, warps * (K + 16))
+    keys = warps * (K + 16)
     pairs = keys + rank * (K + 32) // 2
-    old = max(group // 2 * row + 32 * warps, warps * piece, pairs + half)
+    old = max(group // 2 * row + 32 * warps, parts, rank * part_row(K // 32), pairs + half)
     return keys, pairs, old, old + 2 * half
 
 
@@ -456,8 +471,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -486,7 +504,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
-        order: flat("order", "int32"),
         payload_slot: T.uint32, payload_head: T.uint32, key_scale_slot: T.uint32,
         key_scale_head: T.uint32, value_scale_slot: T.uint32, value_scale_head: T.uint32,
         comp_key_slot: T.uint32, comp_key_head: T.uint32, comp_u_slot: T.uint32,
@@ -498,14 +515,13 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         a_head: T.uint32, a_axis: T.uint32, b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
         dt_bias_head: T.uint32, dt_bias_axis: T.uint32, out_row: T.uint32, out_head: T.uint32,
         out_axis: T.uint32,
-        front_rows: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
             if fused:
                 T.import_source(HALVES + QUICK)
                 s_fresh = T.alloc_shared((1 * K,), "float16")
-                s_kept = T.alloc_shared((1,), "int32", scope="shared")
             elif HELD:
                 T.import_source(QUICK)
             s_payload = T.alloc_shared((K * V if staged else 16,), "int8")
@@ -535,25 +551,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             own_value_scale = T.alloc_local((VALUES,), "float32")
             own_phase = T.alloc_var("int32")
             tx = T.get_thread_binding()
-            row = T.alloc_var("int64")
             row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
             s_slot = T.alloc_var("int32")
             s_slot = slots[row * slots_row]
-            if fused:
-                # Whether the block's row trades places with another one; its own row's slot is on the way already.
-                s_turn = T.alloc_var("int32")
-                s_rank = T.alloc_var("int32")
-                s_ranks = T.alloc_var("int32")
-                if front_rows > 0:
-                    s_turn = order[bid]
-                    if s_turn >= 4:
-                        row = wide((bid // HV) ^ (s_turn >> 2))
-                        s_slot = slots[row * slots_row]
-                    s_turn = s_turn & 3
-                    s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
-                    s_ranks = order[order_counts(num_rows, HV) + s_turn]
             # Of use where the row is active.
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
@@ -647,41 +649,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 else:
                     if tx == 0:
                         status[0] = 1
-            if fused:
-                if front_rows > 0:
-                    # All threads have read the block's word.
-                    T.sync_threads()
-                    if tx == 0:
-                        s_next = T.alloc_var("int32")
-                        s_next = T.if_then_else(s_turn == 2, 0, s_turn + 1)
-                        s_at = T.alloc_var("int32")
-                        s_found = T.alloc_var("int32")
-                        # The next launch: who the launch before this one has found to trade places with.
-                        s_found = 0
-                        if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
-                            s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
-                            s_at += T.if_then_else(s_rank > 0, num_rows + s_rank, -s_rank)
-                            s_found = order[s_at] ^ (bid // HV)
-                        order[bid] = s_found * 4 + s_next
-                        if head == 0:
-                            # The launch after it: each row says whether it will be due.
-                            s_at = order_found(num_rows, HV, s_next)
-                            s_full = T.alloc_var("bool")
-                            s_full = False
-                            if count >= 0:
-                                s_full = (count + own_phase + 3) % P == 0
-                            s_found = 0
-                            if s_full and row >= front_rows:
-                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
-                                order[s_at + 2 * num_rows + s_found] = T.Cast("int32", row)
-                                s_found = -1 - s_found
-                            if not s_full and row < front_rows:
-                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
-                                order[s_at + num_rows + s_found] = T.Cast("int32", row)
-                                s_found += 1
-                            order[s_at + T.Cast("int32", row)] = s_found
-                        if bid == 0:
-                            order[order_counts(num_rows, HV) + 3 - s_turn - s_next] = 0
             if count < 0:
                 if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
@@ -1390,8 +1357,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     if tx == 0:
                         cursor[cursor_at] = count + 1
                 if fused:
-                    if tx == 0:
-                        s_kept[0] = s_slot
                     if own_phase + count + 1 >= P:
                         # The records are complete; the arrays of the step are free.
                         T.sync_threads()
@@ -1430,7 +1395,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
                         # Registers are scarce: addresses are computed anew, here and before the stores.
-                        slot = T.Cast("int64", T.reinterpret(s_kept[again(0)], "uint32"))
+                        slot = T.Cast(
+                            "int64", T.reinterpret(slots[row * slots_row + again(0)], "uint32")
+                        )
                         payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
                         T.assume(payload_at % 16 == 0)
                         key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
@@ -1637,8 +1604,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                     m_start[ii] * m_unit_old
                                                 )
                                         m_four[0] = h2("pack", m_pair[0], m_pair[1])
-                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
-                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                        m_pairs[OLD_AT + jj * ROW + key_column(word_key(kk, K), K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(word_key(kk, K), K)] = h2(
                                             "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
                                                 "high", m_four[0]
                                             )
@@ -1691,11 +1658,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                     m_pair[hh] = 0.0
                                                     if jj < m_total:
                                                         m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * T.exp2(m_G[ii] - m_decays[ii * CAPACITY + 8 * cc + 2 * pp + hh]) * m_unit
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
                                         if zz == 0:
-                                            m_keys[key_place(kk, K)] = T.Cast(
+                                            m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
@@ -1778,50 +1745,61 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
-                                for xx in T.unroll(BLOCK):
-                                    for ee in T.unroll(8):
-                                        m_run[ee] = m_state[8 * xx + ee]
-                                    if tiles == 2:
+                                for part_ in T.unroll(TURNS):
+                                    if part_ > 0:
+                                        T.sync_threads()
+                                    for xs in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs
                                         for ee in T.unroll(8):
-                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                                    else:
-                                        for hh in T.unroll(2):
-                                            for ee in T.vectorized(4):
-                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-                                    for ee in T.vectorized(4):
-                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
-                                    for ee in T.unroll(4):
-                                        for mm_ in T.unroll(2):
-                                            h2_into(
-                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
-                                            )
-
-                                    for pp in T.unroll(2):
-                                        for ee in T.unroll(4):
-                                            m_product[ee] = 0.0
-                                        for mm_ in T.unroll(2):
-                                            # Words transposed: value channels become the summed axis.
-                                            for ee in T.unroll(4):
-                                                m_four[ee] = h2(
-                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                                )
-                                            h2_into(
-                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                            )
-                                        if 2 * tt < R:
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
                                             for hh in T.unroll(2):
-                                                for ee in T.vectorized(2):
-                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                                T.sync_threads()
-                                # Y, of the thread's own keys.
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                        for ee in T.vectorized(4):
+                                            m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                        for ee in T.unroll(4):
+                                            for mm_ in T.unroll(2):
+                                                h2_into(
+                                                    "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                                )
+
+                                        for pp in T.unroll(2):
+                                            for ee in T.unroll(4):
+                                                m_product[ee] = 0.0
+                                            for mm_ in T.unroll(2):
+                                                # Words transposed: value channels become the summed axis.
+                                                for ee in T.unroll(4):
+                                                    m_four[ee] = h2(
+                                                        "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                    )
+                                                h2_into(
+                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                )
+                                            for hh in T.unroll(2):
+                                                for ee in T.unroll(2):
+                                                    if 2 * tt + ee < R:
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                    T.sync_threads()
+                                    # Y, of the thread's own keys.
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                                for ww_ in T.unroll(WARPS - 1):
+                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                if TURNS > 1:
+                                    # Sums take the place of products; otherwise each that of its own.
+                                    T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                            for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                                 for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -1831,7 +1809,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         m_dot = T.alloc_var("float32")
                                         m_dot = 0.0
                                         for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                         m_dot = T.warp_reduce_sum(m_dot)
                                         if lane == 0:
                                             m_gram[m_row * R + m_column] = m_dot
@@ -1866,11 +1844,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
                                         for jj in T.unroll(HALF):
-                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -2059,14 +2037,16 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 m_mean = T.alloc_var("float32")
                                 m_mean = 0.0
                                 for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                                 m_mean = T.Cast(
                                     "float32", T.Cast(
                                         "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                                     )
                                 )
                                 key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
+                                    "float16", 32.0 * m_mean
+                                )
                         T.sync_threads()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
@@ -2724,8 +2704,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -3064,8 +3047,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                     m_start[ii] * m_unit_old
                                                 )
                                         m_four[0] = h2("pack", m_pair[0], m_pair[1])
-                                        m_pairs[OLD_AT + jj * ROW + key_column(kk, K)] = m_four[0]
-                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(kk, K)] = h2(
+                                        m_pairs[OLD_AT + jj * ROW + key_column(word_key(kk, K), K)] = m_four[0]
+                                        m_pairs[OLD_AT + (HALF + jj) * ROW + key_column(word_key(kk, K), K)] = h2(
                                             "pack", m_pair[0] - h2_float("low", m_four[0]), m_pair[1] - h2_float(
                                                 "high", m_four[0]
                                             )
@@ -3115,11 +3098,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                     m_pair[hh] = 0.0
                                                     if jj < m_total:
                                                         m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * T.exp2(m_G[ii] - m_decays[ii * CAPACITY + 8 * cc + 2 * pp + hh]) * m_unit
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(kk, K)] = h2(
+                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
                                         if zz == 0:
-                                            m_keys[key_place(kk, K)] = T.Cast(
+                                            m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
                                             )
                                 m_lifts = h2("pack", two_to(m_lift), two_to(m_lift))
@@ -3202,50 +3185,61 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
-                                for xx in T.unroll(BLOCK):
-                                    for ee in T.unroll(8):
-                                        m_run[ee] = m_state[8 * xx + ee]
-                                    if tiles == 2:
+                                for part_ in T.unroll(TURNS):
+                                    if part_ > 0:
+                                        T.sync_threads()
+                                    for xs in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs
                                         for ee in T.unroll(8):
-                                            m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                                    else:
-                                        for hh in T.unroll(2):
-                                            for ee in T.vectorized(4):
-                                                m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-                                    for ee in T.vectorized(4):
-                                        m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
-                                    for ee in T.unroll(4):
-                                        for mm_ in T.unroll(2):
-                                            h2_into(
-                                                "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
-                                            )
-
-                                    for pp in T.unroll(2):
-                                        for ee in T.unroll(4):
-                                            m_product[ee] = 0.0
-                                        for mm_ in T.unroll(2):
-                                            # Words transposed: value channels become the summed axis.
-                                            for ee in T.unroll(4):
-                                                m_four[ee] = h2(
-                                                    "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                                )
-                                            h2_into(
-                                                "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                            )
-                                        if 2 * tt < R:
+                                            m_run[ee] = m_state[8 * xx + ee]
+                                        if tiles == 2:
+                                            for ee in T.unroll(8):
+                                                m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                        else:
                                             for hh in T.unroll(2):
-                                                for ee in T.vectorized(2):
-                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                                T.sync_threads()
-                                # Y, of the thread's own keys.
+                                                for ee in T.vectorized(4):
+                                                    m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+                                        for ee in T.vectorized(4):
+                                            m_four[ee] = m_pairs[OLD_AT + tt % SPAN % HALF * ROW + gg * (K // 8) + 4 * xx + ee]
+                                        for ee in T.unroll(4):
+                                            for mm_ in T.unroll(2):
+                                                h2_into(
+                                                    "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
+                                                )
+
+                                        for pp in T.unroll(2):
+                                            for ee in T.unroll(4):
+                                                m_product[ee] = 0.0
+                                            for mm_ in T.unroll(2):
+                                                # Words transposed: value channels become the summed axis.
+                                                for ee in T.unroll(4):
+                                                    m_four[ee] = h2(
+                                                        "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                                    )
+                                                h2_into(
+                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                )
+                                            for hh in T.unroll(2):
+                                                for ee in T.unroll(2):
+                                                    if 2 * tt + ee < R:
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                    T.sync_threads()
+                                    # Y, of the thread's own keys.
+                                    for ii in T.unroll(KEYS):
+                                        kk = ii * threads + tx
+                                        if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                                for ww_ in T.unroll(WARPS - 1):
+                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                if TURNS > 1:
+                                    # Sums take the place of products; otherwise each that of its own.
+                                    T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                            for ww_ in T.unroll(WARPS - 1):
-                                                m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                            m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
                                 # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                                 for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -3255,7 +3249,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         m_dot = T.alloc_var("float32")
                                         m_dot = 0.0
                                         for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                         m_dot = T.warp_reduce_sum(m_dot)
                                         if lane == 0:
                                             m_gram[m_row * R + m_column] = m_dot
@@ -3290,11 +3284,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                             m_y[ii * R + jj] = kept(
                                                 m_y[ii * R + jj] * two_to(m_share)
                                             )
-                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                            m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_y[ii * R + jj] * two_to(-m_share)
                                             )
                                         for jj in T.unroll(HALF):
-                                            m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                            m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                                 "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                                     -m_share
                                                 )
@@ -3483,14 +3477,16 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                 m_mean = T.alloc_var("float32")
                                 m_mean = 0.0
                                 for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                                 m_mean = T.Cast(
                                     "float32", T.Cast(
                                         "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                                     )
                                 )
                                 key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
+                                    "float16", 32.0 * m_mean
+                                )
                         T.sync_threads()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
@@ -4226,8 +4222,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
-    PAIRED = RANK + RANK % 2
-    SLICE = (K + 8) * PAIRED  # floats of a warp's products with all compensators
+    TURNS = part_turns(K, R)
+    RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
+    PART = part_row(RUNS)
+    SLICE = RANK * PART  # floats of a warp's products with all compensators
+    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
     ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
@@ -4367,7 +4366,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 for xx in T.unroll(BLOCK):
                     for rr in T.unroll(4):
                         for ee in T.vectorized(8):
-                            m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + K // 4 * tt + 8 * xx + ee]
+                            m_x_in[ee] = m_tile[(32 * warp + 4 * gg + rr) * (K + 8) + word_run(tt, xx, K) + ee]
                         for ee in T.unroll(4):
                             m_state[rr // 2 * (K // 4) + 8 * xx + 2 * ee + rr % 2] = m_x_words[ee]
                 m_best[6] = T.uint32(0)
@@ -4400,43 +4399,54 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                     for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                         # The scratch rows still serve what came before.
                         T.sync_threads()
-                        for xx in T.unroll(BLOCK):
-                            for ee in T.unroll(8):
-                                m_run[ee] = m_state[8 * xx + ee]
-                            if tiles == 2:
+                        for part_ in T.unroll(TURNS):
+                            if part_ > 0:
+                                T.sync_threads()
+                            for xs in T.unroll(RUNS):
+                                xx = part_ * RUNS + xs
                                 for ee in T.unroll(8):
-                                    m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
-                            else:
-                                for hh in T.unroll(2):
-                                    for ee in T.vectorized(4):
-                                        m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
-
-                            for pp in T.unroll(2):
-                                for ee in T.unroll(4):
-                                    m_product[ee] = 0.0
-                                for mm_ in T.unroll(2):
-                                    # Words transposed: value channels become the summed axis.
-                                    for ee in T.unroll(4):
-                                        m_four[ee] = h2(
-                                            "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
-                                        )
-                                    h2_into(
-                                        "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
-                                    )
-                                if 2 * tt < R:
+                                    m_run[ee] = m_state[8 * xx + ee]
+                                if tiles == 2:
+                                    for ee in T.unroll(8):
+                                        m_run[8 + ee] = m_state[(tiles - 1) * (K // 4) + 8 * xx + ee]
+                                else:
                                     for hh in T.unroll(2):
-                                        for ee in T.vectorized(2):
-                                            m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 2 * (4 * xx + 2 * pp + hh) + gg % 2, K) * PAIRED + 2 * tt + ee] = m_product[2 * hh + ee]
-                        T.sync_threads()
-                        # Y, of the thread's own keys.
+                                        for ee in T.vectorized(4):
+                                            m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
+
+                                for pp in T.unroll(2):
+                                    for ee in T.unroll(4):
+                                        m_product[ee] = 0.0
+                                    for mm_ in T.unroll(2):
+                                        # Words transposed: value channels become the summed axis.
+                                        for ee in T.unroll(4):
+                                            m_four[ee] = h2(
+                                                "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
+                                            )
+                                        h2_into(
+                                            "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                        )
+                                    for hh in T.unroll(2):
+                                        for ee in T.unroll(2):
+                                            if 2 * tt + ee < R:
+                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                            T.sync_threads()
+                            # Y, of the thread's own keys.
+                            for ii in T.unroll(KEYS):
+                                kk = ii * threads + tx
+                                if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                    for jj in T.unroll(R):
+                                        m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                        for ww_ in T.unroll(WARPS - 1):
+                                            m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                        if TURNS > 1:
+                            # Sums take the place of products; otherwise each that of its own.
+                            T.sync_threads()
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
                                 for jj in T.unroll(R):
-                                    m_y[ii * R + jj] = m_scratch[part_place(kk, K) * PAIRED + jj]
-                                    for ww_ in T.unroll(WARPS - 1):
-                                        m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + part_place(kk, K) * PAIRED + jj]
-                                    m_scratch[part_place(kk, K) * PAIRED + jj] = m_y[ii * R + jj]
+                                    m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                         T.sync_threads()
                         # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
                         for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
@@ -4446,7 +4456,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 m_dot = T.alloc_var("float32")
                                 m_dot = 0.0
                                 for jj in T.unroll(BLOCK):
-                                    m_dot += m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_row] * m_scratch[part_place(32 * jj + lane, K) * PAIRED + m_column]
+                                    m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
                                 m_dot = T.warp_reduce_sum(m_dot)
                                 if lane == 0:
                                     m_gram[m_row * R + m_column] = m_dot
@@ -4479,11 +4489,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for jj in T.unroll(R):
                                     # As it will be stored: what is subtracted is what a read adds.
                                     m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
-                                    m_halves[2 * Q_AT + jj * (K + 32) + key_place(kk, K)] = T.Cast(
+                                    m_halves[2 * Q_AT + jj * (K + 32) + key_place(word_key(kk, K), K)] = T.Cast(
                                         "float16", m_y[ii * R + jj] * two_to(-m_share)
                                     )
                                 for jj in T.unroll(HALF):
-                                    m_pairs[FACTORS_AT + jj * ROW + key_column(kk, K)] = h2(
+                                    m_pairs[FACTORS_AT + jj * ROW + key_column(word_key(kk, K), K)] = h2(
                                         "pack", m_y[ii * R + 2 * jj] * two_to(-m_share), pick(R % 2 == 1, T.if_then_else(2 * jj + 1 < R, m_y[ii * R + T.min(2 * jj + 1, R - 1)], 0.0), m_y[ii * R + T.min(2 * jj + 1, R - 1)]) * two_to(
                                             -m_share
                                         )
@@ -4625,14 +4635,14 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         m_mean = T.alloc_var("float32")
                         m_mean = 0.0
                         for ww_ in T.unroll(WARPS):
-                            m_mean += m_scratch[ww_ * SUMS + sum_place(kk, K)]
+                            m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
                         m_mean = T.Cast(
                             "float32", T.Cast(
                                 "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
                             )
                         )
                         key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                        m_keys[key_place(kk, K)] = T.Cast("float16", 32.0 * m_mean)
+                        m_keys[key_place(word_key(kk, K), K)] = T.Cast("float16", 32.0 * m_mean)
                 T.sync_threads()
                 # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                 for ee in T.unroll(4):

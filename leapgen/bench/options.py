@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from leapgen.report.build_options import parsed_picks
+
 
 def bench(
     specs: Annotated[
@@ -60,7 +62,7 @@ def bench(
         batch=batch,
         heads=heads,
         format=format,
-        picks=_picks(pick or []),
+        picks=parsed_picks(pick),
         arch=arch,
         repeats=repeats,
         brief=brief,
@@ -72,11 +74,3 @@ def bench(
         text, ok = command.execute(options, files, say, note)
     typer.echo(text)
     return ok
-
-
-def _picks(values: list[str]) -> dict[str, str]:
-    picks = dict(value.partition("=")[::2] for value in values)
-    for choice, alternative in picks.items():
-        if not choice or not alternative:
-            raise typer.BadParameter(f"`{choice}`: write choice=alternative", param_hint="--pick")
-    return picks

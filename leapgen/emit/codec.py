@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from leapgen.emit import levels
 from leapgen.emit.codec_text import GridText, converted
 from leapgen.formats import packing, scales, transforms
 from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
-from leapgen.formats.grids import GRIDS, Grid, Levels, Symmetric
+from leapgen.formats.grids import GRIDS, Symmetric
 from leapgen.formats.scales import Scale
 from leapgen.schedule.arch import Arch
+from leapgen.schedule.layout import can_fragment
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Codec:
     stored      the tensor of scales, empty where there is none
     transform   word of formats.transforms
     paired      an instruction decodes codes two at a time
+    clips       a scale may be smaller than its group's largest magnitude asks for
+    level_words, edge_words   of four-bit levels, see emit.levels
     tables      of levels: for each of their digits, that of greater weight first, the bytes of all
                 codes in four words
     unit        what one stands for in the bytes that products take
@@ -72,6 +74,9 @@ class Codec:
     power: float
     least_ratio: float
     paired: bool
+    clips: bool
+    level_words: tuple[str, ...]
+    edge_words: tuple[str, ...]
     tables: tuple[tuple[int, ...], ...]
     unit: float
     text: str
@@ -146,28 +151,20 @@ def codec(format: Composed, arch: Arch) -> Codec:
         power=transforms.POWER,
         least_ratio=transforms.LEAST_RATIO,
         paired=GridText(grid, format.stochastic, arch).converted,
-        tables=_tables(grid) if isinstance(grid, Levels) and grid.bits == 4 else (),
-        unit=_unit(grid),
+        clips=scale.rounding == "nearest" and scale.kind != "fp32",
+        level_words=levels.halves(grid),
+        edge_words=levels.edges(grid),
+        tables=levels.digits(grid) if can_fragment(arch, format) else (),
+        unit=levels.unit(grid),
         text=text(format, arch),
     )
 
 
-LARGEST_LEVEL = 127 * 256 + 127
-"""The largest number of two signed digits."""
-
-
-def _unit(grid: Grid) -> float:
-    if isinstance(grid, Levels):
-        return float(grid.levels[-1]) / LARGEST_LEVEL
-    return 2.0 ** (grid.bits - 8) if isinstance(grid, Symmetric) else 1.0
-
-
-def _tables(grid: Levels) -> tuple[tuple[int, ...], ...]:
-    """Levels in fixed point, to 1.6e-5 of the largest, as two signed digits to base 256."""
-    fixed = np.rint(grid.levels.astype(np.float64) / _unit(grid)).astype(np.int64)
-    low = (fixed + 128) % 256 - 128
-    digits = ((fixed - low) // 256, low)
-    return tuple(tuple(map(int, d.astype(np.int8).view("<u4"))) for d in digits)
+CHOSEN = (
+    "static __device__ __forceinline__ unsigned leapgen_chosen(unsigned a, unsigned b, unsigned s) "
+    '{ unsigned d; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s)); return d; }'
+)
+"""`__byte_perm` without its masks, for selectors whose digits are below eight."""
 
 
 def text(format: Composed, arch: Arch) -> str:
@@ -184,6 +181,8 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_philox(of_grid))
     if format.scale.per != "none":
         parts.append(_scale(format, of_grid))
+    if can_fragment(arch, format) and levels.digits(format.grid):
+        parts.append(CHOSEN)
     return "\n".join(parts)
 
 

@@ -92,6 +92,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
         matrix=plan.matrix,
+        fuses=plan.fuses,
         bulk=arch.bulk_copy,
         constants=CONSTANTS,
     )

@@ -111,6 +111,7 @@ class View:
     pending         how many drafts wait in a slot, a tensor of the kernels for drafts alone
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
+    fuses           and a step may be such a flush as well
     bulk            1-D bulk copies with a memory barrier exist
     constants       (name, number) of the quantizer's constants
     """
@@ -169,6 +170,7 @@ class View:
     layout_name: str
     fragment: bool
     matrix: bool
+    fuses: bool
     bulk: bool
     constants: tuple[tuple[str, str], ...]
 

@@ -130,6 +130,17 @@ class Format(ABC):
         return True
 
     @property
+    def in_words(self) -> bool:
+        """Whether templates may hold a state of this format as words of two FP16 numbers while they
+        close its window: see choices.in_words."""
+        return self.factors in (None, "fp16")
+
+    @property
+    def rotates(self) -> bool:
+        """Whether the key axis is rotated before codes are taken."""
+        return False
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically: a slot then counts its stores."""
         return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leapgen.diagnostics import listing
 from leapgen.formats.base import CADENCES, FormatError
 from leapgen.formats.factors import FACTORS
-from leapgen.formats.grids import GRIDS, Levels
+from leapgen.formats.grids import GRIDS, Levels, Symmetric
 from leapgen.formats.scales import SCALES
 from leapgen.formats.transforms import TRANSFORMS
 
@@ -68,6 +68,18 @@ def check(c: Choices) -> None:
     found = refusals(c)
     if found:
         raise FormatError("; ".join(f"{r.choice}: {r.message}" for r in found))
+
+
+def in_words(c: Choices) -> bool:
+    """Whether a window of this composition can be closed with the state as words of two FP16
+    numbers, which carry 11 bits: integers of at most 8, or 16 levels, with one scale a value
+    channel or E4M3 scales of blocks of 32 keys, and factors that are exact operands."""
+    grid, scale = GRIDS[c.payload], SCALES[c.scale]
+    blocks = scale.block == 32 and scale.kind == "e4m3" and not grid.scaled_by_rms
+    scaled = scale.per == "value" and (blocks or not scale.block)
+    codes = isinstance(grid, Symmetric) or (grid.scaled_by_rms and grid.bits == 4)
+    plain = c.rounding == "nearest" and not c.outliers and c.feedback == "none"
+    return scaled and codes and plain and c.factors in ("none", "fp16", "int8")
 
 
 def words() -> dict[str, tuple[str, ...]]:

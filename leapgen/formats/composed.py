@@ -77,6 +77,16 @@ class Composed(Format):
         return values and not smooths
 
     @property
+    def in_words(self) -> bool:
+        """What can be told from its choices."""
+        return rules.in_words(self.choices)
+
+    @property
+    def rotates(self) -> bool:
+        """Told by its transform."""
+        return self.choices.transform == "rotation"
+
+    @property
     def stochastic(self) -> bool:
         """Whether codes are rounded stochastically."""
         return self.choices.rounding == "stochastic"

@@ -69,12 +69,6 @@ ROWS: tuple[tuple[str, Choices, str], ...] = (
     # Once a window.
     ("fp16-window", Choices(payload="fp16"), "FP16 state, written once per window"),
     ("fp8-window", Choices(payload="e4m3", scale="value"), "FP8 E4M3, scale per value channel"),
-    ("int8-window", Choices(payload="int8", scale="value"), "INT8, scale per value channel"),
-    (
-        "int8-window-comp",
-        Choices(payload="int8", scale="value", compensators=4, factors="fp16"),
-        "INT8, scale per value channel, rank-4 FP16 compensators",
-    ),
     ("leapquant-int6", _leapquant(6, 4), "LeapQuant at 6 bits, rank-4 FP16 compensators"),
     ("leapquant-int4", _leapquant(4, 8), "LeapQuant at 4 bits, rank-8 FP16 compensators"),
     # Ours, each at no more bytes than the paper's of its row (leap5 and leap4: that of INT4), by
@@ -110,6 +104,8 @@ PRESETS: dict[str, Composed] = {name: composed(name, doc, c) for name, c, doc in
 
 KERNELS: dict[str, Choices] = {
     "leapquant-int8": _leapquant(8, 4),
+    "int8-window": Choices(payload="int8", scale="value"),
+    "int8-window-comp": Choices(payload="int8", scale="value", compensators=4, factors="fp16"),
     "bf16-window": Choices(payload="bf16"),
     "fp32-window": Choices(),
     "fp32-step": Choices(STEP),

@@ -83,8 +83,34 @@ FORMATS: dict[str, Format] = {
     )
 }
 
+INTEGERS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        Integer(
+            name="int8-window",
+            payload="int8",
+            bits=8,
+            value_scale=True,
+            key_scale=None,
+            compensators=0,
+            factors=None,
+            doc="INT8 codes, FP32 scale per value channel",
+        ),
+        Integer(
+            name="int8-window-comp",
+            payload="int8",
+            bits=8,
+            value_scale=True,
+            key_scale=None,
+            compensators=4,
+            factors="fp16",
+            doc="INT8 codes, FP32 scale per value channel, rank-4 FP16 compensators",
+        ),
+    )
+}
+"""Rows that the templates of integer codes serve as well; generated/ holds no modules of theirs."""
 
-NAMED: dict[str, Format] = {**FORMATS, **PRESETS}
+NAMED: dict[str, Format] = {**FORMATS, **INTEGERS, **PRESETS}
 """Every format that a spec may name."""
 
 REPLACED = ("payload", "scale", "transform", "factors", "rounding")
@@ -108,7 +134,7 @@ def chosen(name: str, changed: Mapping[str, Any]) -> Format:
     """A named format with some of REPLACED, `smoothing` and `compensators` replaced.
 
     changed   choice -> word; None leaves it as the row has it
-    What comes to a row of FORMATS is that row. Errors: FormatError.
+    What comes to a row with templates of its own is that row. Errors: FormatError.
     """
     row = format_named(name)
     given = {choice: word for choice, word in changed.items() if word is not None}

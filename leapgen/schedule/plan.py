@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from leapgen.algebra.window import DecaySource, Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.formats.base import Format
-from leapgen.formats.composed import Composed
 from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
 from leapgen.schedule.buffers import CHECKPOINT, PENDING, STORED, Buffer, Shape, slot_buffers
@@ -119,10 +118,14 @@ class Plan:
     def matrix(self) -> bool:
         """Whether some shapes' state may be held as words of two FP16 numbers, operands of matrix
         products: what they are multiplied with is FP16."""
-        factors = self.format.factors in (None, "fp16")
-        halves = self.records == "fp16" and factors
-        whole = not isinstance(self.format, Composed)
-        return can_fragment(self.arch, self.format) and halves and self.ordinary and whole
+        halves = self.records == "fp16" and self.format.in_words
+        return can_fragment(self.arch, self.format) and halves and self.ordinary
+
+    @property
+    def fuses(self) -> bool:
+        """Whether a step may close such a window in its own launch: a lane's words take the place
+        of its codes, which are bytes, run by run."""
+        return self.matrix and self.format.bits == 8 and not self.format.rotates
 
     @property
     def ordinary(self) -> bool:

@@ -182,6 +182,8 @@ def _words(config: Config, shape: Shape, plan: Plan) -> str | None:
         return f"{knob} = {tiles}: 1 or 2 tiles of a warp in registers, or 0"
     if not plan.by_words(shape):
         return f"{knob}: no state of this shape is held in words"
+    if plan.format.rotates and tiles == 1:
+        return f"{knob}: words that are rotated are all in registers, 2 tiles"
     if config["threads"] != shape.V:
         return f"{knob}: with threads = V = {shape.V}"
     if knob == "fused" and not config.get("staged"):
@@ -246,10 +248,12 @@ def _word_bytes(shape: Shape, plan: Plan) -> int:
     """Scratch of a kernel that holds the state in words: `scratch_places` of generated modules."""
     K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
-    half, piece = -(-rank // 2) * row, 2 * -(-rank // 2) * (K + 8)
+    half = -(-rank // 2) * row
+    runs = K // 32 // (2 if shape.R > 4 and K // 32 % 2 == 0 else 1)
+    parts = rank * max(warps * (32 * runs + 33), K + 33)
     group = min(32, -(-plan.records_per_token * shape.P // 8) * 8)
-    factors = max(piece, warps * (K + 16)) + rank * (K + 32) // 2 + half
-    return 4 * (max(group // 2 * row + 32 * warps, warps * piece, factors) + 2 * half)
+    factors = warps * (K + 16) + rank * (K + 32) // 2 + half
+    return 4 * (max(group // 2 * row + 32 * warps, parts, factors) + 2 * half)
 
 
 def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from leapgen.emit.parts import kernel_digest
 from leapgen.pipeline import Chain
+from leapgen.report.resources import nvcc_version
 from leapgen.report.workers import Killed, Workers, needs
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
@@ -44,7 +45,7 @@ class Compiled:
             "device": self.device,
             "sms": self.sms,
             "driver": self.driver,
-            "versions": versions(),
+            "versions": versions() | ({"nvcc": nvcc_version()} if self.chain.plan.arch.gpu else {}),
         }
 
     @property

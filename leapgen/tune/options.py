@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from leapgen.report.build_options import parsed_picks
+
 
 def tune(
     spec: Annotated[str, typer.Argument(help="A spec file, or the name of a shipped spec.")],
@@ -42,7 +44,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> bool:
     """Find the fastest configs of a spec's kernels for a GPU; a killed run is resumed."""
-    batches, pairs, picks = _numbers(batch, "--batch"), _pairs(heads), _picks(pick)
+    batches, pairs, picks = _numbers(batch, "--batch"), _pairs(heads), parsed_picks(pick)
     from leapgen.report.progress import bar
     from leapgen.tune import command
 
@@ -76,11 +78,3 @@ def _pairs(text: str) -> tuple[tuple[int, int], ...]:
     if not pairs or any(len(pair) != 2 for pair in pairs):
         raise typer.BadParameter(f"`{text}`: write pairs as in 32,32;16,32", param_hint=option)
     return tuple((pair[0], pair[1]) for pair in pairs)
-
-
-def _picks(values: list[str] | None) -> dict[str, str]:
-    picks = dict(value.partition("=")[::2] for value in values or ())
-    for choice, alternative in picks.items():
-        if not choice or not alternative:
-            raise typer.BadParameter(f"`{choice}`: write choice=alternative", param_hint="--pick")
-    return picks

@@ -68,7 +68,8 @@ class Tuner:
             here = [p for p in pending if p.shape == shape]
             if not here and (index or not pending):
                 continue
-            share = COMPILING * (self.budget - self._spent())
+            part = 1.0 if self.bench.predicted else COMPILING  # predictions take no time
+            share = part * (self.budget - self._spent())
             share /= len(shapes) - index if index else 1
             fields = self._fields(shape, batches, share, survivors)
             measured = {point: self._contest(point, fields) for point in here}
@@ -84,7 +85,8 @@ class Tuner:
         return self.bench.clock() - self._start
 
     def _over(self) -> bool:
-        return self._spent() >= self.budget
+        """Whether time is up for what runs on a device."""
+        return not self.bench.predicted and self._spent() >= self.budget
 
     def _say(self, text: str) -> None:
         finished = len(self.outcome.results) + len(self.outcome.unreached)
@@ -216,7 +218,7 @@ class Tuner:
 
         def build(point: Point) -> None:
             with contextlib.suppress(Unfit):
-                first = ranking(raced[point], self._canary(point.shape))[0]
+                first = self._ranking(point, raced[point])[0]
                 self.bench.ready(point.shape, first, thorough=True)
 
         self._say("building winners")
@@ -234,8 +236,11 @@ class Tuner:
                 self.journal.put({**data, "usage": usage}, what="point", **place)
             self._finish(winner)
 
+    def _ranking(self, point: Point, measured: Measured) -> list[Configs]:
+        return ranking(measured, self._canary(point.shape), self.bench.predicted)
+
     def _winner(self, point: Point, measured: Measured, fields: dict[str, Field]) -> Result | None:
-        for configs in ranking(measured, self._canary(point.shape)):
+        for configs in self._ranking(point, measured):
             self._say(f"{point}: the winner against the oracle")
             verdict = self._check(point.shape, configs, thorough=True)
             if not verdict["failure"]:

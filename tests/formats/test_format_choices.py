@@ -16,7 +16,7 @@ from leapgen.formats.composed import Composed, composed
 from leapgen.formats.grids import GRIDS
 from leapgen.formats.philox import uniforms
 from leapgen.formats.presets import KERNELS, PRESETS
-from leapgen.formats.table import FORMATS, NAMED, chosen, format_named, format_spelled
+from leapgen.formats.table import FORMATS, INTEGERS, NAMED, chosen, format_named, format_spelled
 from leapgen.schedule.buffers import Shape, state_bytes
 
 SPACE = {
@@ -126,19 +126,19 @@ def test_what_makes_no_sense_is_refused_at_the_choice(
 
 
 def test_names_are_unique_and_every_row_is_valid() -> None:
-    assert not set(FORMATS) & set(PRESETS)
-    assert set(KERNELS) == set(FORMATS)
-    assert list(NAMED) == [*FORMATS, *PRESETS]
+    assert len(NAMED) == len(FORMATS) + len(INTEGERS) + len(PRESETS)
+    assert set(KERNELS) == {*FORMATS, *INTEGERS}
+    assert list(NAMED) == [*FORMATS, *INTEGERS, *PRESETS]
     assert all(rules.refusals(c) == () for c in KERNELS.values())
     reference = {name for name, row in NAMED.items() if not row.has_kernels}
     assert reference == {"kvquant-8", "kvquant-6", "kvquant-4", "int8-step-ef"}
     assert all(row.kernels_on(gpu=True) == row.has_kernels for row in NAMED.values())
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_with_kernels_is_the_composition_that_it_is_called(name: str, kind: str) -> None:
-    row, same, S = FORMATS[name], composed(name, "", KERNELS[name]), states(kind)
+    row, same, S = NAMED[name], composed(name, "", KERNELS[name]), states(kind)
     assert [(p.name, p.tile, p.dtype) for p in row.parts()] == [
         (p.name, p.tile, p.dtype) for p in same.parts()
     ]

@@ -29,6 +29,7 @@ CODES = ("int4-step", "int8-window[payload=int5]", "int6-step", "fp8-step", "mxf
 CONVERTED = ("mxfp4", *(pytest.param(n, marks=pytest.mark.slow) for n in SMALL_FLOATS))
 LIVES = (("kda", "leap5"), ("kda", "nvfp4"), ("gdn", "int8-step-sr"))
 STOCHASTIC = ("bf16-step-sr", "int8-step-sr", "int8-window[rounding=stochastic]")
+PRODUCTS = ("leap8", "leap6", "leap5", "leap4", "leapquant-int6", "leapquant-int4")
 EMULATED = (("gdn", "mxfp4"), ("kda", "quarot-4"))
 
 
@@ -257,12 +258,13 @@ def test_every_preset_on_every_target(name: str, spec: str, arch: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
 @pytest.mark.parametrize("spec", ["gdn", "kda"])
-def test_blocks_of_keys_as_integer_products(spec: str, arch: str) -> None:
-    chain = chain_of(spec, "leap8", arch)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_codes_as_operands_of_integer_products(name: str, spec: str, arch: str) -> None:
+    chain = chain_of(spec, name, arch)
     shape = chain.plan.shape(64, 32, 2, 4)
     assert chain.plan.layout(shape).name == "fragment"
     with one_thread():
-        section = operate(chain, subject_of(spec, "leap8", arch), shape, 12)
+        section = operate(chain, subject_of(spec, name, arch), shape, 12)
     assert section.ledger.ok
 
 

@@ -15,7 +15,7 @@ from leapgen.diagnostics import LeapgenError
 from leapgen.runtime.host import Shape
 from leapgen.schedule.plan import Plan
 from leapgen.tune import candidates
-from leapgen.tune.bench import Lost
+from leapgen.tune.bench import Configs, Lost, Point
 from leapgen.tune.journal import Journal
 from leapgen.tune.outcome import Outcome, Result
 from leapgen.tune.tuner import Tuner
@@ -65,6 +65,30 @@ def test_finds_the_best_pair_of_each_batch(plan: Plan, monkeypatch: pytest.Monke
 def test_the_default_stays_unless_something_is_clearly_better(plan: Plan) -> None:
     outcome = run(FakeBench(us=lambda configs, point: 10.0), plan)
     assert best(outcome, 8) == {"step": STEP, "flush": FLUSH}
+
+
+@pytest.mark.parametrize("ahead", [0.08, 0.13])
+def test_a_prediction_changes_the_default_where_it_may_be_trusted(plan: Plan, ahead: float) -> None:
+    def us(configs: Configs, point: Point) -> float:
+        return 10.0 * (1 - ahead * (configs["step"]["min_blocks"] == 6))
+
+    for predicted in (False, True):
+        bench = FakeBench(us=us, noise=0.0, predicted=predicted)
+        kept = best(run(bench, plan), 8)["step"] == STEP
+        assert kept == (predicted and ahead < 0.1)
+
+
+def test_predictions_serve_every_point_whatever_the_time(plan: Plan, tmp_path: Path) -> None:
+    """Only compilation takes time; the next run compiles the rest."""
+    first = FakeBench(predicted=True)
+    outcome = run(first, plan, tmp_path / "notes", batches=(1, 8, 64, 512), budget=1.0)
+    assert len(outcome.results) == 4
+    assert not outcome.unreached
+    left = [found.left for _, found in outcome.fields]
+    assert min(left) > 0
+    again = run(FakeBench(predicted=True), plan, tmp_path / "notes", batches=(1, 8, 64, 512))
+    assert len(again.results) == 4
+    assert not any(found.left for _, found in again.fields)
 
 
 def test_only_checked_configs_are_timed(plan: Plan) -> None:

@@ -10,9 +10,9 @@ them. Prompts run on the engine's Triton kernels and FP32 states, which are quan
 every decoded token is one step of a generated module. See `kernels` for the calls, `engine` for the
 version that was read and for what is refused.
 
-What has run: the engine's own classes of pools, backends and layers, on a CPU, with plain functions
-in the place of its GPU kernels (tests/sglang_plugin). What has not: a whole engine, its kernels, a
-GPU, CUDA graphs, several ranks.
+What has run: the engine's own classes of pools, backends and layers, on a CPU and torch 2.13 (the
+engine pins 2.14), with plain functions in the place of its GPU kernels (tests/sglang_plugin). What
+has not: a whole engine, its kernels, a GPU, CUDA graphs, several ranks.
 """
 
 from __future__ import annotations
