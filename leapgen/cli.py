@@ -182,16 +182,19 @@ def verify(
     from leapgen.report import verify as report
     from leapgen.report.progress import steps
 
-    with steps("verify") as step:
-        results = [
-            report.verify(
-                report.Request(name, arch, row, parsed_picks(pick), model, tokens, rounds), step
-            )
-            for name in specs
-            for row in report.formats(format, arch)
-        ]
+    requests = [
+        report.Request(name, arch, row, parsed_picks(pick), model, tokens, rounds)
+        for name in specs
+        for row in report.formats(format, arch)
+    ]
     if record is not None:
-        report.record(record, results)
+        report.require_whole(requests)
+    results = []
+    with steps("verify") as step:
+        for request in requests:
+            results.append(report.verify(request, step))
+            if record is not None:
+                report.record(record, results[-1:])
     if as_json:
         _print_json([result.data() for result in results])
     else:

@@ -179,10 +179,19 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   return y;
 }
 """
+
+
 def warp_max(x):
     """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
     return T.call_extern(
         "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(x, "uint32")
+    )
+
+
+def larger(most, x):
+    """The larger of most >= 0 and |x|; NaN is larger than all numbers, as its bits are."""
+    return T.reinterpret(
+        T.max(T.reinterpret(most, "uint32"), T.reinterpret(T.abs(x), "uint32")), "float32"
     )
 
 
@@ -817,9 +826,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         kk = ii * threads + tx
                         if kk < K:
                             s_x[0 * KEYS + ii] = e_y1[ii] * own_key_scale[ii]
-                            s_acc[0] = T.max(s_acc[0], T.abs(s_x[0 * KEYS + ii]))
+                            s_acc[0] = larger(s_acc[0], s_x[0 * KEYS + ii])
                             s_x[1 * KEYS + ii] = e_yq[ii] * own_key_scale[ii]
-                            s_acc[1] = T.max(s_acc[1], T.abs(s_x[1 * KEYS + ii]))
+                            s_acc[1] = larger(s_acc[1], s_x[1 * KEYS + ii])
                     for rr_ in T.unroll(2):
                         s_most = T.alloc_var("uint32")
                         s_most = warp_max(s_acc[rr_])
@@ -916,11 +925,12 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     # product: the sums are exact, the vector keeps 22 bits below its largest element.
                     s_peak = T.alloc_local((2,), "float32")
                     for rr_ in T.unroll(2):
-                        s_peak[rr_] = 1e-30
+                        # As bits, in which NaN is the largest.
+                        s_most_bits = T.alloc_var("uint32")
+                        s_most_bits = T.reinterpret(T.float32(1e-30), "uint32")
                         for ww_ in T.unroll(WARPS):
-                            s_peak[rr_] = T.max(
-                                s_peak[rr_], T.reinterpret(s_peaks[rr_, ww_], "float32")
-                            )
+                            s_most_bits = T.max(s_most_bits, s_peaks[rr_, ww_])
+                        s_peak[rr_] = T.reinterpret(s_most_bits, "float32")
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
@@ -1230,9 +1240,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             kk = ii * threads + tx
                             if kk < K:
                                 s_x[0 * KEYS + ii] = x_y1[kk] * own_key_scale[ii]
-                                s_acc[0] = T.max(s_acc[0], T.abs(s_x[0 * KEYS + ii]))
+                                s_acc[0] = larger(s_acc[0], s_x[0 * KEYS + ii])
                                 s_x[1 * KEYS + ii] = x_yq[kk] * own_key_scale[ii]
-                                s_acc[1] = T.max(s_acc[1], T.abs(s_x[1 * KEYS + ii]))
+                                s_acc[1] = larger(s_acc[1], s_x[1 * KEYS + ii])
                         for rr_ in T.unroll(2):
                             # Positive floats compare as integers do.
                             s_most = T.call_extern(
@@ -1254,11 +1264,12 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         s_digits = T.alloc_shared((DIGIT_ROWS, K + 16), "int8", scope="shared")
                         s_peak = T.alloc_local((2,), "float32")
                         for rr_ in T.unroll(2):
-                            s_peak[rr_] = 1e-30
+                            # As bits, in which NaN is the largest.
+                            s_most_bits = T.alloc_var("uint32")
+                            s_most_bits = T.reinterpret(T.float32(1e-30), "uint32")
                             for ww_ in T.unroll(WARPS):
-                                s_peak[rr_] = T.max(
-                                    s_peak[rr_], T.reinterpret(s_peaks[rr_, ww_], "float32")
-                                )
+                                s_most_bits = T.max(s_most_bits, s_peaks[rr_, ww_])
+                            s_peak[rr_] = T.reinterpret(s_most_bits, "float32")
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
@@ -1630,6 +1641,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3] + R * m_top[4] * m_top[5]
                         m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
                         m_hold = T.min(6 - binary_exponent(m_top[5]), 15)
+
                         m_down = binary_exponent(m_top[0]) + 9
                         m_shift = T.min(
                             15 + m_lift - binary_exponent(m_top[2]), 15 + m_hold - binary_exponent(
@@ -1827,8 +1839,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
-                                    for xs in T.unroll(RUNS):
-                                        xx = part_ * RUNS + xs
+                                    for xs_ in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs_
                                         for ee in T.unroll(8):
                                             m_run[ee] = m_state[8 * xx + ee]
                                         if tiles == 2:
@@ -1861,7 +1873,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                             for hh in T.unroll(2):
                                                 for ee in T.unroll(2):
                                                     if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                                     T.sync_threads()
                                     # Y, of the thread's own keys.
                                     for ii in T.unroll(KEYS):
@@ -3076,6 +3088,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                         m_bound = m_top[0] * m_top[1] * 127.0 + T.Cast("float32", m_total) * m_top[2] * m_top[3] + R * m_top[4] * m_top[5]
                         m_lift = T.min(6 - binary_exponent(m_top[3]), 15)
                         m_hold = T.min(6 - binary_exponent(m_top[5]), 15)
+
                         m_down = binary_exponent(m_top[0]) + 9
                         m_shift = T.min(
                             15 + m_lift - binary_exponent(m_top[2]), 15 + m_hold - binary_exponent(
@@ -3270,8 +3283,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
-                                    for xs in T.unroll(RUNS):
-                                        xx = part_ * RUNS + xs
+                                    for xs_ in T.unroll(RUNS):
+                                        xx = part_ * RUNS + xs_
                                         for ee in T.unroll(8):
                                             m_run[ee] = m_state[8 * xx + ee]
                                         if tiles == 2:
@@ -3304,7 +3317,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                             for hh in T.unroll(2):
                                                 for ee in T.unroll(2):
                                                     if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                                     T.sync_threads()
                                     # Y, of the thread's own keys.
                                     for ii in T.unroll(KEYS):
@@ -4476,8 +4489,8 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         for part_ in T.unroll(TURNS):
                             if part_ > 0:
                                 T.sync_threads()
-                            for xs in T.unroll(RUNS):
-                                xx = part_ * RUNS + xs
+                            for xs_ in T.unroll(RUNS):
+                                xx = part_ * RUNS + xs_
                                 for ee in T.unroll(8):
                                     m_run[ee] = m_state[8 * xx + ee]
                                 if tiles == 2:
@@ -4503,7 +4516,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                     for hh in T.unroll(2):
                                         for ee in T.unroll(2):
                                             if 2 * tt + ee < R:
-                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
                             T.sync_threads()
                             # Y, of the thread's own keys.
                             for ii in T.unroll(KEYS):
@@ -5423,15 +5436,11 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
-                                s_acc[0] = T.max(
-                                    s_acc[0], T.abs(
-                                        x_y1[tt * K + kk] * key_scale[key_scale_at + wide(kk)]
-                                    )
+                                s_acc[0] = larger(
+                                    s_acc[0], x_y1[tt * K + kk] * key_scale[key_scale_at + wide(kk)]
                                 )
-                                s_acc[1] = T.max(
-                                    s_acc[1], T.abs(
-                                        x_yq[tt * K + kk] * key_scale[key_scale_at + wide(kk)]
-                                    )
+                                s_acc[1] = larger(
+                                    s_acc[1], x_yq[tt * K + kk] * key_scale[key_scale_at + wide(kk)]
                                 )
                         for rr_ in T.unroll(2):
                             s_most = warp_max(s_acc[rr_])
@@ -5441,13 +5450,12 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 if FRAGMENT:
                     for tt in T.serial(s_length):
                         for rr_ in T.unroll(2):
-                            s_peak[rr_] = 1e-30
+                            # As bits, in which NaN is the largest.
+                            s_most_bits = T.alloc_var("uint32")
+                            s_most_bits = T.reinterpret(T.float32(1e-30), "uint32")
                             for ww_ in T.unroll(WARPS):
-                                s_peak[rr_] = T.max(
-                                    s_peak[rr_], T.reinterpret(
-                                        s_peaks[tt * 2 + rr_, ww_], "float32"
-                                    )
-                                )
+                                s_most_bits = T.max(s_most_bits, s_peaks[tt * 2 + rr_, ww_])
+                            s_peak[rr_] = T.reinterpret(s_most_bits, "float32")
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
@@ -5468,13 +5476,12 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 for tt in T.serial(s_length):
                     if FRAGMENT:
                         for rr_ in T.unroll(2):
-                            s_peak[rr_] = 1e-30
+                            # As bits, in which NaN is the largest.
+                            s_most_bits = T.alloc_var("uint32")
+                            s_most_bits = T.reinterpret(T.float32(1e-30), "uint32")
                             for ww_ in T.unroll(WARPS):
-                                s_peak[rr_] = T.max(
-                                    s_peak[rr_], T.reinterpret(
-                                        s_peaks[tt * 2 + rr_, ww_], "float32"
-                                    )
-                                )
+                                s_most_bits = T.max(s_most_bits, s_peaks[tt * 2 + rr_, ww_])
+                            s_peak[rr_] = T.reinterpret(s_most_bits, "float32")
                         # Payload, fragment order: its bytes are operands of the integer product as they lie in memory.
                         s_a = T.alloc_local((16,), "int8")
                         s_b = T.alloc_local((8 * DIGIT_ROWS // 8,), "int8")

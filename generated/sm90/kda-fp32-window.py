@@ -164,10 +164,19 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   return y;
 }
 """
+
+
 def warp_max(x):
     """Bits of the largest x >= 0 of a warp: positive floats compare as integers do."""
     return T.call_extern(
         "uint32", "__reduce_max_sync", T.uint32(0xFFFFFFFF), T.reinterpret(x, "uint32")
+    )
+
+
+def larger(most, x):
+    """The larger of most >= 0 and |x|; NaN is larger than all numbers, as its bits are."""
+    return T.reinterpret(
+        T.max(T.reinterpret(most, "uint32"), T.reinterpret(T.abs(x), "uint32")), "float32"
     )
 
 

@@ -165,6 +165,11 @@ CHOSEN = (
     '{ unsigned d; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s)); return d; }'
 )
 """`__byte_perm` without its masks, for selectors whose digits are below eight."""
+ROOT = (
+    "static __device__ __forceinline__ float leapgen_root(float ratio) "
+    "{ return exp2f(%.9ef * log2f(fmaxf(ratio, 7.888609052e-31f))); }"
+)
+"""A ratio of squares to half the power that makes scales of it; 0 as 2^-100."""
 
 
 def text(format: Composed, arch: Arch) -> str:
@@ -183,6 +188,8 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_scale(format, of_grid))
     if can_fragment(arch, format) and levels.digits(format.grid):
         parts.append(CHOSEN)
+    if arch.gpu and format.transform.name == "rms_power":
+        parts.append(ROOT % (transforms.POWER / 2))
     return "\n".join(parts)
 
 

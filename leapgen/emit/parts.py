@@ -18,16 +18,18 @@ TUNED = ("step", "flush")
 """Kernels that a token launches: their configs are tuned together."""
 
 
-def kernel_digest(text: str, kernels: Iterable[str] = TUNED) -> str:
+def kernel_digest(text: str, kernels: Iterable[str] = TUNED, configs: bool = False) -> str:
     """16 hexadecimal digits of all top-level statements that kernels of a module's text need;
     lines of comments do not count.
 
     text     a generated module
     kernels  names as in `MODULE.kernels`; those that the module does not have count as absent
+    configs  the rules of default configs count too
     """
     parts = _parts(text)
     # How kernels are compiled stands beside their builders.
-    todo = ["PASS_CONFIGS", *(f"build_{name}" for name in kernels)]
+    prefixes = ("build", "config") if configs else ("build",)
+    todo = ["PASS_CONFIGS", *(f"{prefix}_{name}" for name in kernels for prefix in prefixes)]
     reached: set[str] = set()
     while todo:
         name = todo.pop()

@@ -108,7 +108,7 @@ class View:
     result, result_sums   see program.Program
     rebuild_...     formulas of the state at the cursor, in G, rG and rk; not weighted: payload is 1
     draft_...       where the output of draft `tt` begins, and its element
-    pending         how many drafts wait in a slot, a tensor of the kernels for drafts alone
+    pending         how many drafts wait in a slot: of verify, and of a flush in pools with drafts
     layout          text of the payload's index maps; fragment: some shapes have fragment order
     matrix          a flush of these may hold the state as FP16 operands of matrix products
     fuses           and a step may be such a flush as well

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -111,8 +110,6 @@ def _cache_class() -> Any:
         def __init__(self, adapter: Adapter) -> None:
             super().__init__()
             self.batch = Batch(adapter.slots)
-            # A cache that nobody has any more needs no slots.
-            weakref.finalize(self, self.batch.release)
             # Not `states`: by that name the package knows caches of an older kind.
             self.held = {i: State(*both, layout="VK") for i, both in adapter.states.items()}
 

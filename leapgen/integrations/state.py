@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -139,24 +140,27 @@ class Slots:
             raise refused("slots", free, f"a batch of {count}")
         return [self._free.pop() for _ in range(count)]
 
-    def give(self, slots: list[int]) -> None:
-        """Slots that are free again."""
+    def take_back(self, slots: list[int]) -> None:
+        """Slots that are free again; empties the list."""
         self._free += slots
+        slots.clear()
 
 
 class Batch:
-    """The slots of one cache: taken for its first batch, kept until released."""
+    """The slots of one cache: taken for its first batch, kept until released, or until nobody has
+    the batch any more: a cache, or its layers alone."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._taken: list[int] = []
         self._rows: dict[torch.device, torch.Tensor] = {}
+        weakref.finalize(self, slots.take_back, self._taken)
 
     def rows(self, count: int, device: torch.device) -> torch.Tensor:
         """int32 [count] on a device. Errors: ArgumentError for another number of rows than before,
         or too few free slots."""
         if not self._taken:
-            self._taken = self._slots.take(count)
+            self._taken += self._slots.take(count)
         if count != len(self._taken):
             raise refused("input_ids", f"{len(self._taken)} rows, as before", count)
         if device not in self._rows:
@@ -165,8 +169,8 @@ class Batch:
 
     def release(self) -> None:
         """All slots are free again."""
-        self._slots.give(self._taken)
-        self._taken, self._rows = [], {}
+        self._slots.take_back(self._taken)
+        self._rows = {}
 
 
 def heads_of(value: torch.Tensor, spec: Input, held: Held) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,8 +27,6 @@ class StateCache(DynamicCache):  # type: ignore[misc]
         super().__init__(config=adapter.config)
         self.adapter = adapter
         self.batch = Batch(adapter.slots)
-        # A cache that nobody has any more needs no slots.
-        weakref.finalize(self, self.batch.release)
         self._place()
 
     def _place(self) -> None:

@@ -47,13 +47,11 @@ class Line:
 
     state   over the states of the last half of the tokens (every EVERY-th)
     output  over the outputs of the last half
-    lost    by one store, of the state that it is given: over those of the last half
     """
 
     method: Method
     state: tuple[float, ...]
     output: tuple[float, ...]
-    lost: tuple[float, ...]
 
     @property
     def state_mean(self) -> float:
@@ -81,10 +79,6 @@ class Drift:
     def ratio(self, worse: str, better: str) -> float:
         """How many times lower the state error of `better` is than that of `worse`."""
         return self.line(worse).state_mean / self.line(better).state_mean
-
-    def loss(self, worse: str, better: str) -> float:
-        """What one store of `worse` loses over what one of `better` does, mean of heads."""
-        return _mean(self.line(worse).lost) / _mean(self.line(better).lost)
 
     def text(self) -> str:
         """A table for people."""
@@ -142,46 +136,13 @@ def drift(
         for i, (m, state) in enumerate(zip(methods, states, strict=True)):
             out = state.advance(token)
             if (t + 1) % m.window == 0:
-                stored = stores[i](state.S)
-                if t >= tokens // 2:
-                    meters[i].store(stored, state.S)
-                state.S = stored
+                state.S = stores[i](state.S)
             if t >= tokens // 2:
                 meters[i].output(out, output)
                 if (t + 1) % EVERY == 0:
                     meters[i].state(state.S, truth.S)
     lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
     return Drift(spec.name, tokens, tuple(lines))
-
-
-def growth(
-    spec: Spec, format: Format, tokens: int = 4096, heads: Heads | None = None, seed: int = 0
-) -> tuple[float, ...]:
-    """What stores make of each other's errors where every token stores the state: an entry a head.
-
-    A store's error is relative to what is stored, earlier errors included. With s its squared size
-    over that of the state, and R(j) the part of a squared error that is left after j tokens, the
-    relative squared errors m(t) obey m(t) = s sum_j R(j) (1 + m(t - j)): a renewal equation, whose
-    solutions stay bounded if s sum_j R(j) < 1 and grow without end if it is larger, for errors that
-    are independent of the state. That number is returned; s is measured on exact states, R as what
-    the recurrence leaves of a random state.
-    """
-    heads = heads or Heads(8, 8, spec.K, spec.V)
-    exact = _tokens(spec, stream(spec, tokens, heads, seed), heads, np.float64)
-    size = (heads.HV, heads.K, heads.V)
-    truth, moved = (Direct(size, np.float64, spec, "fp32") for _ in range(2))
-    moved.S += np.random.default_rng(seed).standard_normal(size)
-    first = (moved.S**2).sum(axis=(-2, -1))
-    store = _Store(Method("", format, 1, "fp32", 0), heads)
-    kept, lost, whole = np.zeros((3, heads.HV))
-    for t in range(tokens):
-        for state in (truth, moved):
-            state.advance(exact.at(t))
-        kept += ((moved.S - truth.S) ** 2).sum(axis=(-2, -1)) / first
-        if (t + 1) % EVERY == 0:
-            error, power = _squares(store(truth.S.astype(np.float32)), truth.S, (-2, -1))
-            lost, whole = lost + error, whole + power
-    return tuple(map(float, kept * lost / whole))
 
 
 class _Store:
@@ -255,7 +216,7 @@ class _Meter:
     """Sums of squared errors and magnitudes, a head."""
 
     def __init__(self, heads: int) -> None:
-        self.sums = np.zeros((3, 2, heads))
+        self.sums = np.zeros((2, 2, heads))
 
     def state(self, found: F32, exact: npt.NDArray[np.float64]) -> None:
         self.sums[0] += _squares(found, exact, (-2, -1))
@@ -263,16 +224,12 @@ class _Meter:
     def output(self, found: F32, exact: npt.NDArray[np.float64]) -> None:
         self.sums[1] += _squares(found, exact, (-1,))
 
-    def store(self, stored: F32, given: F32) -> None:
-        self.sums[2] += _squares(stored, given, (-2, -1))
-
     def line(self, method: Method) -> Line:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return Line(method, *(tuple(error / size) for error, size in self.sums))
+        (state, size), (output, power) = self.sums
+        return Line(method, tuple(state / size), tuple(output / power))
 
 
 def _squares(found: Any, exact: Any, axes: tuple[int, ...]) -> Any:
-    """Sums of squared differences and of squares."""
     return np.stack([((found - exact) ** 2).sum(axis=axes), (exact**2).sum(axis=axes)])
 
 

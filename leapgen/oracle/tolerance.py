@@ -11,15 +11,16 @@ boundary     one flush leaves each element of the residual within half a step of
              smoothing that is eta times the peak of its column. With it, the step of (i, j) is
              c_i max_l(|R_lj| / c_l), at most sqrt(V) times the residual's peak, and below STRETCH
              times the state's peak on anything but built examples, since compensators take the
-             peaks out first. f flushes add up like a random walk: min(f, 2.4 sqrt(f)), that is four
-             standard deviations of a sum of f uniform errors. A rotation's errors are random sums
-             already: turned(K, V) sqrt(f), derived there.
+             peaks out first. Rotated back, errors of a channel are sums of independent ones, and a
+             rotated channel's peak is not the state's: CREST for both. f flushes add up like a
+             random walk: min(f, 2.4 sqrt(f)), that is four standard deviations of a sum of f
+             uniform errors.
 reads        an output or a correction is a sum over K channels whose errors are independent: its
              error over its peak is the boundary's error over the state's RMS, hence CREST times it.
 output       omega, once.
 walked       where the two sides have gone their own ways for some tokens, the rounding of earlier
              records is an error of the state too, and reads meet it as they meet the boundary's: a
-             query that nearly cancels the state's channels (HGRN2's keys, 1 - decay, are all
+             query that nearly cancels the state's channels (keys that are 1 - decay are all
              positive) leaves a small output, but not the errors, which differ by channel. So it is
              of a reference that rounds no records, whoever computes the other side.
 
@@ -46,31 +47,6 @@ STRETCH = 2.0
 """Step of an element over 2 eta times the state's peak, with smoothing."""
 CREST = 6.0
 """Peak of a state over its RMS that the bounds allow for."""
-RARE = 2.0**-10
-"""Chance, in one head, that a bound on random sums does not hold."""
-
-
-def turned(K: int, V: int) -> float:
-    """An element's error after one store of a rotated head, over eta times the state's peak.
-
-    A rotated channel's number is a sum of K of the channel's with hashed signs, over sqrt(K): by
-    Hoeffding's inequality it is beyond m times the channel's RMS with a chance of at most
-    2 exp(-m^2 / 2), so that the largest of a channel, M times its RMS, has
-    P(M > m) <= 2K exp(-m^2 / 2). A code is then off by at most h = eta M RMS: uniformly, and (as
-    for a walk) independently of others, so that sums have the tails of a normal variable of
-    variance h^2 / 3. Rotating back sums K of them with signs over sqrt(K): T h / sqrt(3) for the
-    worst of the channel, with P(T > t) <= 2K exp(-t^2 / 2); errors of f stores leave
-    T h sqrt(f / 3). As M T <= M^2/2 + T^2/2, and both halves are at most ln(2K) plus an exponential
-    variable, with u = c - 2 ln(2K)
-
-        P(M T > c in any of V channels) <= V (1 + u) exp(-u),
-
-    which is RARE for the c that is taken. The RMS of a channel is at most the state's peak.
-    """
-    u = np.log(V / RARE)
-    for _ in range(20):  # a contraction: its derivative is 1 / (1 + u)
-        u = np.log(V / RARE) + np.log1p(u)
-    return float((2 * np.log(2 * K) + u) / 3**0.5)
 
 
 def bounds(
@@ -80,7 +56,6 @@ def bounds(
     output: str,
     *,
     K: int = 128,
-    V: int = 128,
     compensators: int | None = None,
     substeps: int = 1,
     flushes: int = 0,
@@ -102,11 +77,10 @@ def bounds(
     R = format.compensators if compensators is None else compensators
     arithmetic = 4 * (K + R + substeps * window) * elements.ROUNDING["fp32"]
     rounding = 4 * elements.ROUNDING[records]
-    grown = (STRETCH if format.key_scale else 1.0) * min(float(flushes), 2.4 * flushes**0.5)
+    stretch = STRETCH if format.key_scale else 1.0
     if isinstance(format, Composed) and format.transform.name == "rotation":
-        run = K & -K  # of channels that are turned together
-        grown = turned(run, V * K // run) * flushes**0.5
-    boundary = format.noise() * grown
+        stretch = CREST
+    boundary = format.noise() * stretch * min(float(flushes), 2.4 * flushes**0.5)
     state = boundary + (rounding if walked else 0.0)
     derived = {
         "output": combined * (arithmetic + rounding + CREST * state) + elements.ROUNDING[output],

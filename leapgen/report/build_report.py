@@ -276,6 +276,7 @@ def _stale(request: Request, known: set[str]) -> list[Row]:
 def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
     for w in wanted:
         path, digest = w.source.path, w.source.digest
+        book.forget_other_kernels(path, w.source.text)
         if not w.kept:
             book.digests[path] = digest
             book.modules.pop(path, None)  # of when it was

@@ -42,6 +42,12 @@ class Manifest:
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
+    def forget_other_kernels(self, path: str, text: str) -> None:
+        """Drops records of kernels that a module of this text does not build any more."""
+        if path in self.resources:
+            rows = self.resources[path]
+            self.resources[path] = [r for r in rows if f"def build_{r['kernel']}(" in text]
+
     def known(self, nvcc: str = "") -> dict[Key, Usage]:
         """Records of this version of TileLang; what another version made says nothing. nvcc: of
         this version of it too, if one is named."""

@@ -204,13 +204,6 @@ def state(trial: Trial) -> None:
     trial.check_bystanders("materialize", np.array([], int), before)
 
 
-def tokens(trial: Trial, count: int) -> None:
-    """A token after the other, with nothing between that would start a slot again."""
-    for _ in range(count):
-        step(trial)
-    state(trial)
-
-
 OPERATIONS: tuple[tuple[Callable[[Trial], None], float], ...] = (
     (step, 0.72),
     (state, 0.08),

@@ -157,7 +157,6 @@ class Trial:
             self.shape.P,
             output,
             K=self.shape.K,
-            V=self.shape.V,
             compensators=self.shape.R,
             substeps=self.plan.records_per_token,
             flushes=flushes,

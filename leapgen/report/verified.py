@@ -18,7 +18,7 @@ from leapgen.algebra.derive import derive
 from leapgen.algebra.window import Window
 from leapgen.diagnostics import LeapgenError
 from leapgen.emit.parts import kernel_digest
-from leapgen.files import write_atomic
+from leapgen.files import locked, write_atomic
 
 NAME = "VERIFIED.json"
 CHECKED = ("step", "flush", "materialize", "load_state", "copy", "reset")
@@ -33,7 +33,6 @@ class Evidence:
     digest    of what the module's CHECKED kernels need
     date      of the run, UTC
     checks    properties that held
-    diverges  error over size of the state that the format's own model loses; 0: it does not
     """
 
     spec: str
@@ -43,7 +42,6 @@ class Evidence:
     digest: str
     date: str
     checks: int
-    diverges: float = 0.0
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -66,11 +64,12 @@ def note(
     path: Path, passed: Iterable[Evidence], failed: Iterable[tuple[str, str, str, str]]
 ) -> None:
     """Adds records to a file, and takes those of failed modules away."""
-    kept = {r.key: r for r in read(path)}
-    kept |= {r.key: r for r in passed}
-    for key in failed:
-        kept.pop(key, None)
-    write_atomic(path, text(kept.values()))
+    with locked(path.parent):
+        kept = {r.key: r for r in read(path)}
+        kept |= {r.key: r for r in passed}
+        for key in failed:
+            kept.pop(key, None)
+        write_atomic(path, text(kept.values()))
 
 
 Digest = Callable[[Evidence], str]
@@ -88,9 +87,15 @@ def present(record: Evidence) -> str:
     try:
         spec = pipeline.parse(record.spec, None, record.format)
         plan = pipeline.schedule(_window(record.spec), spec, record.arch)
-        return kernel_digest(pipeline.render(plan, spec).text, CHECKED)
+        return digest(pipeline.render(plan, spec).text)
     except LeapgenError:
         return ""
+
+
+def digest(module: str) -> str:
+    """Of a module's text: what its CHECKED kernels need, their default configs among it, since
+    `leapgen verify` runs these."""
+    return kernel_digest(module, CHECKED, configs=True)
 
 
 @cache
@@ -107,13 +112,12 @@ def by_format(records: Iterable[Evidence]) -> Mapping[str, Mapping[str, list[Evi
 
 
 def words(found: Mapping[str, list[Evidence]]) -> str:
-    """`cpu gdn kda 2026-11-30`: an arch (and how, if not compiled for a CPU), specs, oldest day."""
+    """`cpu NAME 2026-11-30`: an arch (and how, if not compiled for a CPU), specs, oldest day."""
     parts = []
-    for arch, records in found.items():
-        specs = " ".join(sorted({r.spec for r in records}))
-        hows = sorted({r.how for r in records} - {"compiled"})
-        how = f" ({', '.join(hows)})" if hows else ""
-        parts.append(f"{arch}{how} {specs} {min(r.date for r in records)}")
-    if any(r.diverges for records in found.values() for r in records):
-        parts.append("the format itself diverges")
+    for arch, everyone in found.items():
+        for how in sorted({r.how for r in everyone}):
+            records = [r for r in everyone if r.how == how]
+            specs = " ".join(sorted({r.spec for r in records}))
+            place = arch if how == "compiled" else f"{arch} ({how})"
+            parts.append(f"{place} {specs} {min(r.date for r in records)}")
     return "; ".join(parts) or "-"

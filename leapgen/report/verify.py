@@ -11,11 +11,10 @@ from typing import Any
 
 from leapgen import pipeline
 from leapgen.diagnostics import LeapgenError
-from leapgen.emit.parts import kernel_digest
 from leapgen.formats.table import NAMED
 from leapgen.report import derivation, verified
 from leapgen.report.agreement import agreement
-from leapgen.report.drift_sections import DRIFT_TOKENS, drift_sections
+from leapgen.report.drift_section import DRIFT_TOKENS, drift_section
 from leapgen.report.explain import model_of, shape_of
 from leapgen.report.ledger import ROW, Check
 from leapgen.report.operations import random_operations
@@ -24,7 +23,7 @@ from leapgen.report.sections import Section, reported
 from leapgen.report.subjects import Subject, one_thread, subject
 from leapgen.report.text import table
 from leapgen.report.trial import Trial
-from leapgen.report.verified import CHECKED, Evidence
+from leapgen.report.verified import Evidence
 from leapgen.schedule.arch import arch_named
 from leapgen.schedule.buffers import Shape
 from leapgen.schedule.plan import Plan
@@ -39,9 +38,6 @@ class Result:
     """A verification: what ran, where, and every check.
 
     path, digest   of the module, and of what its CHECKED kernels need
-    whole          default picks, and as many tokens and operations as there are by default
-    diverges       error of the state of the format's own model over its size, where the format
-                   loses the state by itself; 0 elsewhere
     """
 
     name: str
@@ -55,8 +51,6 @@ class Result:
     digest: str
     sections: list[Section] = field(default_factory=list)
     seconds: float = 0.0
-    diverges: float = 0.0
-    whole: bool = True
 
     @property
     def checks(self) -> list[Check]:
@@ -80,24 +74,28 @@ class Result:
             "model": self.model or None,
             "module": self.path,
             "digest": self.digest,
-            "diverges": self.diverges or None,
             "ok": self.ok,
             "seconds": round(self.seconds, 1),
             "sections": [{"title": s.title, "checks": s.ledger.data()} for s in self.sections],
         }
 
 
+def require_whole(requests: Iterable[Request]) -> None:
+    """Errors: LeapgenError for picks and for less than a whole verification, of which no evidence
+    is recorded: it is of defaults."""
+    for r in requests:
+        if r.picks or r.rounds is not None or r.tokens < DRIFT_TOKENS:
+            raise LeapgenError(f"{r.spec}: evidence is of a spec's default picks and of all checks")
+
+
 def record(path: Path, results: Iterable[Result]) -> None:
-    """Notes what passed in a file of evidence, and takes back what is there of what failed. Errors:
-    LeapgenError for picks and for less than a whole verification: evidence is of defaults."""
+    """Notes what passed in a file of evidence, and takes back what is there of what failed."""
     passed: list[Evidence] = []
     failed: list[Evidence] = []
     for r in results:
-        if not r.whole:
-            raise LeapgenError(f"{r.name}: evidence is of a spec's default picks and of all checks")
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
         found = (r.name, r.format, r.arch, r.how)
-        entry = Evidence(*found, r.digest, day, len(r.checks), float(f"{r.diverges:.1e}"))
+        entry = Evidence(*found, r.digest, day, len(r.checks))
         (passed if r.ok else failed).append(entry)
     verified.note(path, passed, [r.key for r in failed])
 
@@ -145,9 +143,8 @@ def _verify(request: Request, step: Step) -> Result:
         dict(chain.spec.picks),
         model.name if model else "",
         chain.source.path,
-        kernel_digest(chain.source.text, CHECKED),
+        verified.digest(chain.source.text),
     )
-    result.whole = not picks and request.tokens >= DRIFT_TOKENS and request.rounds is None
     result.sections.append(Section("derivation", derivation.checks(chain.window, request.seed)))
     for shape, rounds in _shapes(chain, subject_, model):
         step(f"{request.spec}: {shape.K} x {shape.V}, {shape.HV} heads")
@@ -157,8 +154,7 @@ def _verify(request: Request, step: Step) -> Result:
         step(f"{request.spec}: against the cpu module")
         result.sections.append(_agree(request, picks, chain, subject_))
     step(f"{request.spec}: drift over {request.tokens:,} tokens")
-    result.diverges, sections = drift_sections(chain, subject_, request.tokens, request.seed)
-    result.sections += sections
+    result.sections.append(drift_section(chain, request.tokens, request.seed))
     result.seconds = time.perf_counter() - start
     return result
 

@@ -101,7 +101,7 @@ class Buffer:
 PENDING = Buffer(
     "pending", "HV", (), "int32", "cursor", "with drafts: those that wait for a commit"
 )
-"""In the pools that were allocated with drafts, and an argument of the kernels for drafts alone."""
+"""In the pools that were allocated with drafts; an argument of verify, and of their flush."""
 
 
 def _aligned(size: int) -> int:

@@ -1,4 +1,4 @@
-"""`verify --record`, what `list --formats` makes of it, and formats that diverge."""
+"""`verify --record`, what `list --formats` makes of it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from leapgen import pipeline
-from leapgen.diagnostics import LeapgenError
-from leapgen.emit.parts import kernel_digest
-from leapgen.report import drift_sections, format_bytes, verified, verify
+from leapgen.cli import app
+from leapgen.report import format_bytes, verified, verify
 from leapgen.report.ledger import Ledger
 from leapgen.report.sections import Section
-from leapgen.report.subjects import Subject
-from leapgen.schedule.arch import ARCHES
 
 DAY = "2026-11-30"
 
 
-def result(ok: bool, **more: Any) -> verify.Result:
+def result(ok: bool) -> verify.Result:
     """Of one check of leap4's module for kda."""
     chain = pipeline.compile("kda", "cpu", format="leap4")
-    digest = kernel_digest(chain.source.text, verified.CHECKED)
+    digest = verified.digest(chain.source.text)
     path, ledger = chain.source.path, Ledger()
     ledger.equal("anything", not ok)
     kinds = ("kda", "cpu", "compiled", "leap4", 16, {}, "")
-    return verify.Result(*kinds, path, digest, [Section("one", ledger)], **more)
+    return verify.Result(*kinds, path, digest, [Section("one", ledger)])
 
 
 def test_evidence_stands_while_the_kernels_do(
@@ -50,8 +48,9 @@ def test_evidence_stands_while_the_kernels_do(
 
     edit("MODULE = ", "MODULE = (0,) and ")
     assert verified.standing(book) == (found,), "no kernel needs that"
-    edit("def build_copy(", "def build_copy(  ")
-    assert verified.standing(book) == ()
+    for kind in ("build", "config"):
+        edit(f"def {kind}_copy(", f"def {kind}_copy(  ")
+        assert verified.standing(book) == ()
     monkeypatch.setattr(verified, "standing", lambda: (found,))
     line = next(x for x in format_bytes.text().splitlines() if x.startswith("leap4 "))
     assert f"cpu kda {found.date}" in line
@@ -62,47 +61,25 @@ def test_a_failure_takes_evidence_away(tmp_path: Path) -> None:
     book = tmp_path / "VERIFIED.json"
     other = verified.Evidence("gdn", "leap4", "cpu", "compiled", "0" * 16, DAY, 40)
     verified.note(book, [other], [])
-    verify.record(book, [result(True, diverges=12345.0)])
-    assert [r.diverges for r in verified.read(book)] == [0.0, 1.2e4]
+    verify.record(book, [result(True)])
+    assert [r.spec for r in verified.read(book)] == ["gdn", "kda"]
     verify.record(book, [result(False)])
     assert verified.read(book) == (other,)
 
 
 def test_less_than_everything_is_no_evidence(tmp_path: Path) -> None:
-    with pytest.raises(LeapgenError, match="default picks and of all checks"):
-        verify.record(tmp_path / "VERIFIED.json", [result(True, whole=False)])
+    """It is refused before anything runs."""
+    book = tmp_path / "VERIFIED.json"
+    for less in (["--rounds", "5"], ["--tokens", "512"], ["--pick", "gate=lower_bound"]):
+        found = CliRunner().invoke(app, ["verify", "kda", *less, "--record", str(book)])
+        assert found.exit_code == 1
+        assert "default picks and of all checks" in found.output
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("error", "most", "diverges", "ok"),
-    [
-        (0.5, 9.0, False, True),  # coarse, but it keeps the state
-        (1e4, 0.4, False, False),  # a fault: its noise does not explain it
-        (1e4, 9.0, True, True),
-        (float("nan"), 9.0, False, False),
-    ],
-)
-def test_a_format_diverges_by_its_own_noise_or_it_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, error: float, most: float, diverges: bool, ok: bool
-) -> None:
-    class Found:
-        lines = (type("Line", (), {"state": (1.0,)}),)
-        state_mean = error**2
-
-        def line(self, name: str) -> Found:
-            return self
-
-    ran = []
-    monkeypatch.setattr(drift_sections, "drift", lambda *a, **k: Found())
-    monkeypatch.setattr(drift_sections, "growth", lambda *a, **k: (most / 9, most))
-    monkeypatch.setattr(drift_sections, "Trial", lambda *a: a)
-    monkeypatch.setattr(
-        drift_sections, "tokens", lambda t, count: (ran.append(count), t[4].equal("beside", 0))
+def test_where_it_ran_is_said_for_each_spec() -> None:
+    a = verified.Evidence("gdn", "leap4", "sm90", "NVIDIA H200", "0" * 16, DAY, 40)
+    both = [a, replace(a, spec="kda", how="emulated")]
+    assert verified.words({"sm90": both}) == (
+        f"sm90 (NVIDIA H200) gdn {DAY}; sm90 (emulated) kda {DAY}"
     )
-    chain = pipeline.compile("kda", "cpu", format="quarot-4")
-    subject: Any = Subject(None, ARCHES["cpu"], "compiled", "cpu")  # type: ignore[arg-type]
-    lost, sections = drift_sections.drift_sections(chain, subject, 4096, 0)
-    assert all(s.ledger.ok for s in sections) == ok
-    assert (lost > 0) == diverges == ("the format itself diverges" in sections[0].title)
-    assert ran == [drift_sections.LOCKSTEP_TOKENS] * diverges

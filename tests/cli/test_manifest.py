@@ -54,6 +54,12 @@ def test_records_without_a_version_are_of_none_that_is_known(tmp_path: Path) -> 
     assert [u.nvcc for u in manifest.read(tmp_path).known().values()] == [""]
 
 
+def test_records_of_kernels_that_are_gone_go(tmp_path: Path) -> None:
+    book = stored(tmp_path, STEP, FLUSH, ON_CPU)
+    book.forget_other_kernels("sm90/x.py", "def build_flush(K):\n    return step\n")
+    assert set(book.known()) == {FLUSH.key, ON_CPU.key}
+
+
 def test_some_kernels_measured_again_leave_the_others(tmp_path: Path) -> None:
     wide = replace(STEP, K=16)
     stored(tmp_path, STEP, wide, FLUSH)

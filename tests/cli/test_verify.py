@@ -16,7 +16,7 @@ from leapgen.algebra.symbols import exp2
 from leapgen.algebra.window import Window
 from leapgen.cli import Exit, app
 from leapgen.report import subjects, verify
-from leapgen.report.drift_sections import required_gains
+from leapgen.report.drift_section import required_gains
 from leapgen.report.subjects import subject
 from leapgen.report.verify import operate
 

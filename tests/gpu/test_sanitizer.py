@@ -20,6 +20,9 @@ CASES = [
     ("kda", (64, 32), "leapquant-int8"),
     ("gdn", (64, 32), "bf16-window"),
     ("kda", (64, 32), "int8-step"),
+    ("gdn", (64, 32), "leap8"),
+    ("kda", (64, 32), "leap5"),
+    ("gdn", (64, 32), "leap4"),
 ]
 
 

@@ -101,6 +101,15 @@ def test_forgotten_caches_give_their_slots_back(model: Any) -> None:
         logits(model, ids(), adapter.cache())
     gc.collect()
     assert adapter.free == 3
+    cache = adapter.cache()
+    logits(model, ids(), cache)
+    layers = cache.layers  # a shallow copy shares them
+    del cache
+    gc.collect()
+    assert adapter.free == 0
+    del layers
+    gc.collect()
+    assert adapter.free == 3
 
 
 def test_one_adapter_ends_and_another_goes_on(model: Any) -> None:

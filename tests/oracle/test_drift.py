@@ -7,7 +7,7 @@ import pytest
 from oracle_samples import plan_of, spec_of
 
 from leapgen.formats.table import format_named
-from leapgen.oracle.drift import Direct, Drift, Method, drift, growth, standard_methods
+from leapgen.oracle.drift import Direct, Drift, Method, drift, standard_methods
 from leapgen.oracle.evaluate import definitions
 from leapgen.oracle.roles import Role, roles
 from leapgen.oracle.stepwise import Stepwise, token_of
@@ -94,22 +94,6 @@ def test_an_exact_method_does_not_drift() -> None:
     assert result.line("exact").state_mean < 1e-10
     assert result.line("exact").output_mean < 1e-10
     assert "exact" in result.text()
-
-
-def test_errors_grow_where_stores_lose_more_than_a_head_forgets() -> None:
-    """Drift follows from the growth: bounded below one, as the renewal equation says."""
-    spec = spec_of("kda")
-    fine, coarse = (format_named(n) for n in ("int8-step", "int4-step"))
-    calm, wild = (np.array(growth(spec, f, 1024, SMALL)) for f in (fine, coarse))
-    assert (calm < 0.2).all()
-    assert wild.max() > 1.5
-    # Codes of seven bits more are 127 / 7 times finer.
-    assert np.median(wild / calm) == pytest.approx((127 / 7) ** 2, rel=0.3)
-    methods = (standard_methods(spec, fine)[0], standard_methods(spec, coarse)[0])
-    lines = drift(spec, methods, 1024, SMALL).lines
-    within = np.array(lines[0].state) / (calm / (1 - calm))
-    assert (within < 3).all()
-    assert max(lines[1].state) > 1
 
 
 def test_too_few_tokens_are_refused() -> None:

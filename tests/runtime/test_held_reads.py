@@ -22,7 +22,7 @@ QUICK = (("gdn", "leap5", (32, 32, 1, 1)),)
 ALL = [
     (s, n, shape)
     for s in ("gdn", "kda")
-    for n in (*PRODUCTS, "int8-window[transform=rotation]")
+    for n in (*PRODUCTS, "int8-window[transform=rotation]", "leap4[scale=keys32-e4m3]")
     for shape in SHAPES
 ]
 

@@ -172,7 +172,7 @@ def test_limits_of_drafts(tiny: host.Module) -> None:
     kernels = {**tiny.kernels, "verify": tiny.kernels["step"]}
     module = replace(tiny, kernels=kernels, limits=limits)
     module.shape(**SIZES, drafts=3)
-    assert asked == [(7, 0), (4, 3)]
+    assert asked == [(4, 3)]
     with pytest.raises(host.ArgumentError, match="tiny for cpu: too many drafts"):
         module.shape(**SIZES, drafts=4)
 
@@ -195,7 +195,7 @@ def test_drafts_that_a_block_cannot_hold(
         if drafts <= most:
             module.shape(H=2, drafts=drafts, **sizes)
     if most < 16:
-        with pytest.raises(host.ArgumentError, match=r"16 drafts and .* verify takes \d+ bytes"):
+        with pytest.raises(host.ArgumentError, match=r"16 drafts, .* verify takes \d+ bytes"):
             module.shape(H=2, drafts=16, **sizes)
 
 

@@ -135,7 +135,8 @@ def test_spilling_and_uncompilable_candidates_never_run(plan: Plan) -> None:
 def test_a_fused_step_wins_alone(plan: Plan) -> None:
     bench = FakeBench(step_knobs=FUSED)
     outcome = run(bench, plan)
-    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 8, "fused": 1}}
+    # Eight blocks would be faster, but their words do not fit into shared memory.
+    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 7, "fused": 1}}
     assert set(outcome.results[0].usage) == {"step"}
     without = FakeBench(us=lambda c, p: 5.0 + (40.0 if c["step"].get("fused") else 0.0))
     outcome = run(replace(without, step_knobs=FUSED), plan)

@@ -17,12 +17,10 @@ from torch.nn import functional as F
 vllm = pytest.importorskip("vllm")
 
 from vllm.model_executor.layers.mamba.ops.cpu import causal_conv1d as conv  # noqa: E402
-from vllm_batches import BLOCKS, NAME, batches, error, metadata  # noqa: E402
+from vllm_batches import BLOCKS, NAME, batches, error, give_caches, metadata  # noqa: E402
 
 from leapgen.integrations.vllm import engine  # noqa: E402
 from leapgen.integrations.vllm.layers import KimiPagedState  # noqa: E402
-from leapgen.integrations.vllm.recipe import page_of  # noqa: E402
-from leapgen.integrations.vllm.settings import Settings  # noqa: E402
 
 H, D = 2, 16
 KERNELS = "vllm.models.kimi_k3.nvidia.ops.third_party.kda"
@@ -105,17 +103,8 @@ def layer(cls: type, form: str | None) -> Any:
     }
     for name, value in plain.items():
         object.__setattr__(made, name, value)
-    states = [torch.zeros(BLOCKS, 3, 3 * H * D, dtype=torch.bfloat16)]
-    if form is None:
-        made.kv_cache = (*states, torch.full((BLOCKS, H, D, D), 1e30))
-        return made
-    shapes, dtypes = ((3, 3 * H * D), (H, D, D)), (torch.bfloat16, torch.float32)
     config = SimpleNamespace(linear_attn_config={})
-    made.page = page_of("kda", Settings(format=form, window=5), H, shapes, dtypes, config)
-    for field in made.page.fields:
-        states.append(torch.full((BLOCKS, field.bytes), 0x7F, dtype=torch.int8))
-    made.kv_cache = tuple(states)
-    made.pool = made.page.pool(made.kv_cache[1:])
+    give_caches(made, "kda", form, H, ((3, 3 * H * D), (H, D, D)), config)
     return made
 
 

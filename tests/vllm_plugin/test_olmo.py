@@ -16,12 +16,10 @@ from torch.nn import functional as F
 vllm = pytest.importorskip("vllm")
 
 from vllm.model_executor.layers.mamba.ops.cpu import causal_conv1d as conv  # noqa: E402
-from vllm_batches import BLOCKS, NAME, batches, error, metadata  # noqa: E402
+from vllm_batches import BLOCKS, NAME, batches, error, give_caches, metadata  # noqa: E402
 
 from leapgen.integrations.vllm import engine, models  # noqa: E402
 from leapgen.integrations.vllm.layers import OlmoPagedState  # noqa: E402
-from leapgen.integrations.vllm.recipe import page_of  # noqa: E402
-from leapgen.integrations.vllm.settings import Settings  # noqa: E402
 
 H, HV, K, V = 2, 4, 16, 24
 CHANNELS = 2 * H * K + HV * V
@@ -106,17 +104,8 @@ def layer(cls: type, form: str | None, negative: bool = True) -> Any:
     }
     for name, value in plain.items():
         object.__setattr__(made, name, value)
-    states = [torch.zeros(BLOCKS, 3, CHANNELS, dtype=torch.bfloat16)]
-    if form is None:
-        made.kv_cache = (*states, torch.full((BLOCKS, HV, V, K), 1e30))
-        return made
-    shapes, dtypes = ((3, CHANNELS), (HV, V, K)), (torch.bfloat16, torch.float32)
     config = SimpleNamespace(linear_allow_neg_eigval=negative)
-    made.page = page_of("gdn", Settings(format=form, window=5), H, shapes, dtypes, config)
-    for field in made.page.fields:
-        states.append(torch.full((BLOCKS, field.bytes), 0x7F, dtype=torch.int8))
-    made.kv_cache = tuple(states)
-    made.pool = made.page.pool(made.kv_cache[1:])
+    give_caches(made, "gdn", form, H, ((3, CHANNELS), (HV, V, K)), config)
     return made
 
 

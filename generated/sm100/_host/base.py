@@ -23,7 +23,7 @@ class Base:
     defaults  K, V, P, R of `shape` where the caller gives none
     output    dtype of the step's output
     limits    (K, V, H, HV, P, R) -> None, or why the module cannot run that shape; with a D too,
-              why it cannot verify so many drafts
+              why it cannot verify so many drafts, or flush a window that they overrun
     """
 
     name: str

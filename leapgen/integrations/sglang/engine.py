@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import metadata
@@ -43,6 +44,7 @@ OFF: dict[str, tuple[Any, str]] = {
     "enable_page_major_kv_layout": (False, "off: slots would not be pages of bytes"),
     "enable_unified_memory": (False, "off: slots would not be pages of bytes"),
     "enable_hierarchical_cache": (False, "off: not tested"),
+    "enable_mixed_chunk": (False, "off: its single tokens would be stored one by one"),
     "enable_mis": (False, "off: items of one request would share a state"),
     "enable_lora": (False, "off: adapters on the projections are not tested"),
     "disaggregation_mode": ("null", "null: the other end cannot read the pages"),
@@ -58,7 +60,7 @@ def named() -> bool:
 def require_tested_version() -> None:
     """Errors: ArgumentError for a version outside the window."""
     found = metadata.version("sglang")
-    numbers = tuple(int("".join(c for c in w if c.isdigit()) or 0) for w in found.split(".")[:3])
+    numbers = tuple(int((re.match(r"\d+", w) or ["0"])[0]) for w in found.split(".")[:3])
     if not TESTED[0] <= numbers < TESTED[1]:
         first, below = (".".join(map(str, v)) for v in TESTED)
         raise refused("sglang", f"the version that was read, >= {first} and < {below}", found)
@@ -73,13 +75,14 @@ def install() -> None:
     choices = importlib.import_module("sglang.srt.arg_groups.choices")
     if NAME in choices.LINEAR_ATTN_KERNEL_BACKEND_CHOICES:
         return
-    choices.add_linear_attn_kernel_backend_choices([NAME])
     for place, name in CONFIGS:
         config: Any = getattr(importlib.import_module(place), name)
         config.mamba2_cache_params = property(_paged(config.mamba2_cache_params.fget))
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
     for place in BACKENDS:
         hooks.HookRegistry.register(f"{place}.__init__", _build, hooks.HookType.AROUND)
+    # Last: what has failed before is not taken for done by the next call.
+    choices.add_linear_attn_kernel_backend_choices([NAME])
 
 
 def chosen() -> bool:
