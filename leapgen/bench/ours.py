@@ -56,7 +56,8 @@ class Ours:
         self.out = torch.empty(size, dtype=dtype, device=device)
         self._start: dict[str, torch.Tensor] = {}
         # Sets stand for layers, whose pools see the same rows again: each has its own orders.
-        self._orders: list[dict[int, torch.Tensor]] = [{} for _ in self.slots]
+        have = self.pool.orders
+        self._orders = [have and have.serial() for _ in self.slots]
         self._settle()
 
     def _settle(self) -> None:
@@ -109,6 +110,7 @@ class Ours:
             compensators=shape.R,
             **self.sizes,
         )
+        pool.orders = None  # its rows do not move on from launch to launch
         made = View(pool, start, phase)
         made.reset()
         return made

@@ -24,6 +24,7 @@ import torch
 from leapgen.runtime.bound import BoundStep
 from leapgen.runtime.host import DTYPES, STATE_AXES, ArgumentError, Module, Pool, Shape
 from leapgen.runtime.host.errors import refuse
+from leapgen.runtime.host.orders import Orders
 
 NAMESPACE = "leapgen"
 KEYS = ("CPU", "CUDA")
@@ -66,7 +67,7 @@ class Family:
         self.inputs = tuple(i.name for i in module.inputs)
         self.variants: list[Module] = []
         self._bound: dict[tuple[Any, ...], _Kept] = {}
-        self._orders: dict[int, dict[int, torch.Tensor]] = {}
+        self._orders: dict[int, Orders | None] = {}
         slots, first = "Tensor slots", "int first_slot, int variant"
         given = ", ".join(f"Tensor in_{name}" for name in self.inputs)
         state = "Tensor state, Tensor position, bool v_first"
@@ -116,7 +117,7 @@ class Family:
         # Other tensor objects on the same memory: what is kept here must not keep a pool alive.
         alias = [tensor.detach() for tensor in pool]
         bound = self._pool(alias, sizes, module)
-        bound.orders = self._orders_of(pool[0])
+        bound.orders = self._orders.get(id(pool[0]))
         made = BoundStep(module, bound, slots, inputs, out, first)
         if len(self._bound) >= KEPT:
             del self._bound[next(iter(self._bound))]
@@ -125,13 +126,16 @@ class Family:
         self._bound[key] = _Kept(made, tuple(sizes), (gone, *rest))
         made.run()
 
-    def _orders_of(self, tensor: torch.Tensor) -> dict[int, torch.Tensor]:
-        """The orders of rows of a pool: graphs may use them longer than bound steps are kept."""
-        key = id(tensor)
-        if key not in self._orders:
-            self._orders[key] = {}
-            weakref.finalize(tensor, self._orders.pop, key, None)
-        return self._orders[key]
+    def keep_orders(self, pool: Pool) -> None:
+        """Steps on the pool's tensors have its orders of rows, as long as there are these tensors.
+        They are allocated now: memory that a step takes would belong to the graph that torch makes
+        of the step."""
+        if pool.orders:
+            pool.orders.allocate()
+        tensor = next(iter(pool.values()))
+        if id(tensor) not in self._orders:
+            weakref.finalize(tensor, self._orders.pop, id(tensor), None)
+        self._orders[id(tensor)] = pool.orders
 
     def _load_state(self, *arguments: Any) -> None:
         pool, slots, (state, position, v_first, first), module = self._unpack(arguments)
@@ -183,6 +187,7 @@ class Operators:
                 _FAMILIES[name] = Family(module)
             self.family = _FAMILIES[name]
             self.variant = self.family.variant(module)
+            self.family.keep_orders(pool)
         self.tensors = [*pool.values(), pool.status]
         self.sizes = list(vars(pool.shape).values())
         self.shape = pool.shape

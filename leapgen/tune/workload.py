@@ -79,7 +79,8 @@ class Workload:
         sizes_out = (self.rows, s.HV, s.V)
         self.out = torch.empty(sizes_out, dtype=DTYPES[self.module.output], device=self.device)
         # Sets stand for layers, whose pools see the same rows again: each has its own orders.
-        self._orders: list[dict[int, torch.Tensor]] = [{} for _ in range(self.sets)]
+        have = self.pool.orders
+        self._orders = [have and have.serial() for _ in range(self.sets)]
         self._spread()
 
     @property

@@ -20,14 +20,16 @@ def test_traffic_of_an_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     at = bench(GENERATED / "sm90" / f"{name}.py", FRAGMENT)
     pool = at.module.allocate(ROWS, H=HV // 2, HV=HV, K=at.K, V=at.V)
     pool.cursor[5] = WINDOW - 3
-    words = torch.zeros(ROWS * (HV + 9) + 3, dtype=torch.int32)
+    pool.orders = orders.Orders(ROWS, HV, pool.device, True)
+    for _ in range(2):
+        words = pool.orders.find(ROWS)
+    assert words is not None
     words[: ROWS * HV] = TURN
     found = words[ROWS * HV : -3].view(3, 3, ROWS)[TURN]
     found[0, 0], found[0, 4] = 1, -1
     found[1, 0], found[2, 0] = 0, 4
     words[-3 + TURN] = (1 << 16) + 1
-    pool.orders[ROWS] = words
-    monkeypatch.setattr(orders, "front_rows", lambda rows, heads: FRONT)
+    monkeypatch.setattr(orders, "front_rows", lambda rows, HV, held: FRONT)
     step = at.module.kernel("step", pool).call
     step.on, step.most = True, ROWS * HV
     inputs = [

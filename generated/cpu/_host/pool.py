@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .checks import flat
 from .descriptors import Shape
 
+if TYPE_CHECKING:
+    from .orders import Orders
+
 
 class Pool(Mapping[str, torch.Tensor]):
     """The tensors that hold all slots of one layer; attributes and items by buffer name. In a slot,
-    value heads that share record keys (those of one key head) stand at one cursor. Steps of one
-    pool follow each other: see orders.py.
+    value heads that share record keys (those of one key head) stand at one cursor.
 
     slots      how many
     status     int32[4], sticky: [0] a slot id, [1] a cursor, [2] a length was out of range
     shape      shape-time numbers
     tag        the plan, payload order and shape it was made for
     forced     slots that checkpoints have flushed before their window was full
-    orders     by number of rows: see orders.py
+    orders     of the rows of steps, or none: see orders.py
     arguments  what kernels receive of it
     """
 
@@ -32,6 +34,7 @@ class Pool(Mapping[str, torch.Tensor]):
         shape: Shape,
         tag: str,
         arguments: Mapping[str, Any],
+        orders: Orders | None = None,
     ) -> None:
         self._tensors = dict(tensors)
         self.slots = next(iter(self._tensors.values())).shape[0]
@@ -39,7 +42,7 @@ class Pool(Mapping[str, torch.Tensor]):
         self.shape = shape
         self.tag = tag
         self.forced = 0
-        self.orders: dict[int, torch.Tensor] = {}
+        self.orders = orders
         given = {"status": flat(status), "num_slots": self.slots}
         self.arguments = {**arguments, **given, "order": given["status"], "front_rows": 0}
 

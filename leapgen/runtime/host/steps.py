@@ -64,5 +64,4 @@ class Steps(Drafts):
 
 def own_arguments(pool: Pool, rows: int, kernels: Sequence[Launch]) -> dict[str, Any]:
     """What the kernels of a step receive that no caller gives."""
-    fused = any(kernel.fused for kernel in kernels)
-    return {**no_drafts(pool), **(order_of(pool, rows) if fused else {})}
+    return {**no_drafts(pool), **order_of(pool, rows, kernels)}
