@@ -303,6 +303,8 @@ def coarse(x):
 def again(x):
     """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
     return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
+
+
 def order_found(rows, HV, turn):
     """Where the order of rows keeps what a turn has found."""
     return (3 * turn + HV) * rows

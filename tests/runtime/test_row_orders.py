@@ -172,7 +172,7 @@ def test_operators_keep_orders_as_long_as_the_pool() -> None:
     family = Family.__new__(Family)
     family._orders = {}
     tensor, have = torch.zeros(1), Orders(64, HV, CPU)
-    pool: Any = SimpleNamespace(orders=have, values=lambda: [tensor])
+    pool: Any = SimpleNamespace(orders=have, values=[tensor].__iter__)
     family.keep_orders(pool)
     assert family._orders[id(tensor)] is have
     assert have._room is not None
