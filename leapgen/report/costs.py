@@ -112,6 +112,6 @@ def text() -> str:
         "record: values that a token adds to the window of a value head; B/record: their bytes,",
         "keys that the value heads of a key head share once. B/slot, B/token: one layer of one",
         f"request, all value heads. us: B/token times rows over the bandwidth of {device().match}.",
-        "compiled: archs whose present step `build --compile` has assembled for all published shapes.",
+        "compiled: archs whose present step was assembled, at all published shapes, by nvcc.",
     )
     return "\n".join((table(header, rows), "", *notes))
