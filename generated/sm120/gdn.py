@@ -305,6 +305,16 @@ def again(x):
     return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
 
 
+def order_found(rows, HV, turn):
+    """Where the order of rows keeps what a turn has found."""
+    return (3 * turn + HV) * rows
+
+
+def order_counts(rows, HV):
+    """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
+    return (HV + 9) * rows
+
+
 def word_key(k, K):
     """Where key channel k stands among a lane's words: a lane's keys are one run of these numbers."""
     return k
@@ -512,6 +522,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
+        order: flat("order", "int32"),
         payload_slot: T.uint32, payload_head: T.uint32, key_scale_slot: T.uint32,
         key_scale_head: T.uint32, value_scale_slot: T.uint32, value_scale_head: T.uint32,
         comp_key_slot: T.uint32, comp_key_head: T.uint32, comp_u_slot: T.uint32,
@@ -522,13 +533,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         k_axis: T.uint32, v_row: T.uint32, v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32,
         a_head: T.uint32, b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
         dt_bias_head: T.uint32, out_row: T.uint32, out_head: T.uint32, out_axis: T.uint32,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        front_rows: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
             if fused:
                 T.import_source(HALVES + QUICK)
                 s_fresh = T.alloc_shared((1 * K,), "float16")
+                s_kept = T.alloc_shared((1,), "int32", scope="shared")
             elif HELD:
                 T.import_source(QUICK)
             s_payload = T.alloc_shared((K * V if staged else 16,), "int8")
@@ -556,11 +568,25 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             own_value_scale = T.alloc_local((VALUES,), "float32")
             own_phase = T.alloc_var("int32")
             tx = T.get_thread_binding()
+            row = T.alloc_var("int64")
             row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
             s_slot = T.alloc_var("int32")
             s_slot = slots[row * slots_row]
+            if fused:
+                # Whether the block's row trades places with another one; its own row's slot is on the way already.
+                s_turn = T.alloc_var("int32")
+                s_rank = T.alloc_var("int32")
+                s_ranks = T.alloc_var("int32")
+                if front_rows > 0:
+                    s_turn = order[bid]
+                    if s_turn >= 4:
+                        row = wide((bid // HV) ^ (s_turn >> 2))
+                        s_slot = slots[row * slots_row]
+                    s_turn = s_turn & 3
+                    s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
+                    s_ranks = order[order_counts(num_rows, HV) + s_turn]
             # Of use where the row is active.
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
@@ -655,6 +681,41 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 else:
                     if tx == 0:
                         status[0] = 1
+            if fused:
+                if front_rows > 0:
+                    # All threads have read the block's word.
+                    T.sync_threads()
+                    if tx == 0:
+                        s_next = T.alloc_var("int32")
+                        s_next = T.if_then_else(s_turn == 2, 0, s_turn + 1)
+                        s_at = T.alloc_var("int32")
+                        s_found = T.alloc_var("int32")
+                        # The next launch: who the launch before this one has found to trade places with.
+                        s_found = 0
+                        if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
+                            s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
+                            s_at += T.if_then_else(s_rank > 0, num_rows + s_rank, -s_rank)
+                            s_found = order[s_at] ^ (bid // HV)
+                        order[bid] = s_found * 4 + s_next
+                        if head == 0:
+                            # The launch after it: each row says whether it will be due.
+                            s_at = order_found(num_rows, HV, s_next)
+                            s_full = T.alloc_var("bool")
+                            s_full = False
+                            if count >= 0:
+                                s_full = (count + own_phase + 3) % P == 0
+                            s_found = 0
+                            if s_full and row >= front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
+                                order[s_at + 2 * num_rows + s_found] = T.Cast("int32", row)
+                                s_found = -1 - s_found
+                            if not s_full and row < front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
+                                order[s_at + num_rows + s_found] = T.Cast("int32", row)
+                                s_found += 1
+                            order[s_at + T.Cast("int32", row)] = s_found
+                        if bid == 0:
+                            order[order_counts(num_rows, HV) + 3 - s_turn - s_next] = 0
             if count < 0:
                 if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
@@ -1383,6 +1444,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         record_decay[record_decay_at + count] = G1
                         cursor[cursor_at] = count + 1
                 if fused:
+                    if tx == 0:
+                        s_kept[0] = s_slot
                     if own_phase + count + 1 >= P:
                         # The records are complete; the arrays of the step are free.
                         T.sync_threads()
@@ -1421,9 +1484,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
                         # Registers are scarce: addresses are computed anew, here and before the stores.
-                        slot = T.Cast(
-                            "int64", T.reinterpret(slots[row * slots_row + again(0)], "uint32")
-                        )
+                        slot = T.Cast("int64", T.reinterpret(s_kept[again(0)], "uint32"))
                         payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
                         T.assume(payload_at % 16 == 0)
                         key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4

@@ -55,6 +55,9 @@ class Ours:
         size = (case.rows, shape.HV, shape.V)
         self.out = torch.empty(size, dtype=dtype, device=device)
         self._start: dict[str, torch.Tensor] = {}
+        # Sets stand for layers, whose pools see the same rows again: each has its own orders.
+        have = self.pool.orders
+        self._orders = [have and have.serial() for _ in self.slots]
         self._settle()
 
     def _settle(self) -> None:
@@ -85,6 +88,8 @@ class Ours:
     def step(self, chosen: int, token: int, pool: Pool | None = None) -> torch.Tensor:
         """The module's own call; on a view if one is given."""
         where = self.pool if pool is None else pool
+        if where is self.pool:
+            where.orders = self._orders[chosen]
         return self.module.step(where, self.slots[chosen], *self.inputs(token), out=self.out)
 
     def flush(self, chosen: int, pool: Pool) -> None:
@@ -105,6 +110,7 @@ class Ours:
             compensators=shape.R,
             **self.sizes,
         )
+        pool.orders = None  # its rows do not move on from launch to launch
         made = View(pool, start, phase)
         made.reset()
         return made

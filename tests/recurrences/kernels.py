@@ -25,6 +25,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# Every process has one core: threads of NumPy's products would wait for each other.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT)]
 
