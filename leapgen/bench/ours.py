@@ -14,6 +14,7 @@ import torch
 from leapgen.bench.contender import Contender
 from leapgen.integrations.peers import Case
 from leapgen.runtime.host import Pool
+from leapgen.runtime.host.orders import Orders
 
 Cursors = Callable[[torch.Tensor], torch.Tensor]
 """Row numbers -> cursors."""
@@ -57,7 +58,7 @@ class Ours:
         self._start: dict[str, torch.Tensor] = {}
         # Sets stand for layers, whose pools see the same rows again: each has its own orders.
         have = self.pool.orders
-        self._orders = [have and have.serial() for _ in self.slots]
+        self._orders: list[Orders | None] = [have and have.serial() for _ in self.slots]
         self._settle()
 
     def _settle(self) -> None:
@@ -79,6 +80,18 @@ class Ours:
         """The pool as it was settled."""
         for name, tensor in self._start.items():
             self.pool[name].copy_(tensor)
+
+    def natural(self) -> None:
+        """From now on, launches take rows as they come."""
+        self._orders = [None for _ in self.slots]
+
+    def shuffle(self, seed: int) -> None:
+        """Rows in random places, as in an engine: before, those that are due stand evenly apart."""
+        generator = torch.Generator().manual_seed(seed)
+        self.slots = tuple(
+            slots[torch.randperm(len(slots), generator=generator).to(slots.device)].contiguous()
+            for slots in self.slots
+        )
 
     def inputs(self, token: int) -> Sequence[torch.Tensor]:
         """A token's tensors, in the module's order."""
