@@ -307,12 +307,13 @@ def again(x):
 
 def order_found(rows, HV, turn):
     """Where the order of rows keeps what a turn has found."""
-    return (3 * turn + HV) * rows
+    # A launch that has an order has fewer than 2^15 rows; turns are 0, 1 and 2.
+    return (3 * (turn & 3) + HV) * (rows & 0x7FFF)
 
 
 def order_counts(rows, HV):
     """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
-    return (HV + 9) * rows
+    return (HV + 9) * (rows & 0x7FFF)
 
 
 def word_key(k, K):
@@ -586,7 +587,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 if front_rows > 0:
                     s_turn = order[bid]
                     if s_turn >= 4:
-                        row = wide(T.min((bid // HV) ^ (s_turn >> 2), num_rows - 1))
+                        row = wide(
+                            T.min(((bid // HV) ^ (s_turn >> 2)) & 0x7FFF, num_rows - 1) & 0x7FFF
+                        )
                         s_slot = slots[row * slots_row]
                     s_turn = s_turn & 3
                     s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
@@ -697,7 +700,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         s_found = 0
                         if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
                             s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
-                            s_at += T.if_then_else(s_rank > 0, num_rows + s_rank, -s_rank)
+                            s_at = T.if_then_else(
+                                s_rank > 0, s_at + num_rows + s_rank, s_at - s_rank
+                            )
                             s_found = order[s_at] ^ (bid // HV)
                         order[bid] = s_found * 4 + s_next
                         if head == 0:
@@ -710,7 +715,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             s_found = 0
                             if s_full and row >= front_rows:
                                 s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
-                                order[s_at + 2 * num_rows + s_found] = T.Cast("int32", row)
+                                order[s_at + 2 * (num_rows & 0x7FFF) + s_found] = T.Cast(
+                                    "int32", row
+                                )
                                 s_found = -1 - s_found
                             if not s_full and row < front_rows:
                                 s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
