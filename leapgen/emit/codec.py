@@ -7,6 +7,7 @@ equal codes.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from leapgen.emit import levels
@@ -47,9 +48,7 @@ class Codec:
     transform   word of formats.transforms
     paired      an instruction decodes codes two at a time
     clips       a scale may be smaller than its group's largest magnitude asks for
-    level_words, edge_words   of four-bit levels, see emit.levels
-    tables      of levels: for each of their digits, that of greater weight first, the bytes of all
-                codes in four words
+    table, compander   of four-bit levels, see emit.levels
     unit        what one stands for in the bytes that products take
     text        C functions
     """
@@ -75,11 +74,24 @@ class Codec:
     least_ratio: float
     paired: bool
     clips: bool
-    level_words: tuple[str, ...]
-    edge_words: tuple[str, ...]
-    tables: tuple[tuple[int, ...], ...]
+    table: tuple[int, ...]
+    compander: tuple[float, ...]
     unit: float
     text: str
+
+    @staticmethod
+    def half(x: float) -> str:
+        """A word of two FP16 numbers that are x."""
+        return f"0x{0x10001 * struct.unpack('<H', struct.pack('<e', x))[0]:08X}"
+
+    @property
+    def cut(self) -> float:
+        """Of half the largest number, what makes one: such numbers and an instruction that keeps
+        its results within 0 and 1 cut what lies beyond. 0 where there is nothing to cut, or too
+        many codes for FP16 numbers below one."""
+        if self.compander:
+            return 0.5 / (127 * self.unit)
+        return 0.5 / self.top if self.clips and self.signed and self.bits < 8 else 0.0
 
     @property
     def left(self) -> int:
@@ -152,9 +164,8 @@ def codec(format: Composed, arch: Arch) -> Codec:
         least_ratio=transforms.LEAST_RATIO,
         paired=GridText(grid, format.stochastic, arch).converted,
         clips=scale.rounding == "nearest" and scale.kind != "fp32",
-        level_words=levels.halves(grid),
-        edge_words=levels.edges(grid),
-        tables=levels.digits(grid) if can_fragment(arch, format) else (),
+        table=levels.table(grid) if can_fragment(arch, format) else (),
+        compander=levels.compander(grid),
         unit=levels.unit(grid),
         text=text(format, arch),
     )
@@ -186,7 +197,7 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_philox(of_grid))
     if format.scale.per != "none":
         parts.append(_scale(format, of_grid))
-    if can_fragment(arch, format) and levels.digits(format.grid):
+    if can_fragment(arch, format) and levels.table(format.grid):
         parts.append(CHOSEN)
     if arch.gpu and format.transform.name == "rms_power":
         parts.append(ROOT % (transforms.POWER / 2))

@@ -238,7 +238,7 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
         if not config.get("fused"):
             return staged
         payload = [b.tile_bytes(shape) for b in plan.buffers if b.role == "payload"]
-        if config["fused"] == 1:  # a tile's words take the place of the codes, or of their first plane
+        if config["fused"] == 1:  # a tile's words take the place of codes, or of their first plane
             payload[0] = max(payload[0], shape.K * shape.V)
         return max(staged, sum(payload) + _word_bytes(shape, plan))
     if "slices" in config and "lanes" not in config:

@@ -84,8 +84,10 @@ inline U each(U a, U b, U c, F f) {
   inline void abs_##SUFFIX(Out d, U a) { d = a & 0x7FFF7FFFu; }                                    \
   inline void neg_##SUFFIX(Out d, U a) { d = a ^ 0x80008000u; }
 LG_PACKED(f16x2, half_t)
-inline void set_gt_f16x2_f16x2(Out d, U a, U b) {
-  d = each<half_t>(a, b, 0, [](half_t x, half_t y, half_t) { return x > y ? 1.0f : 0.0f; });
+inline void fma_rn_sat_f16x2(Out d, U a, U b, U c) {  // NaN becomes zero
+  d = each<half_t>(a, b, c, [](half_t x, half_t y, half_t z) {
+    return std::fmin(std::fmax(float(lg_fma16(x, y, z)), 0.0f), 1.0f);
+  });
 }
 LG_PACKED(bf16x2, bfloat16_t)
 inline void ex2_approx_f16x2(Out d, U a) {
