@@ -92,6 +92,11 @@ class Codec:
         return self.kind == "e4m3"
 
     @property
+    def exact(self) -> bool:
+        """Whether FP16 holds a code times its block's scale without its tensor's: 7 and 4 bits."""
+        return self.tensor and self.signed and not self.rotates
+
+    @property
     def whole_head(self) -> bool:
         """Whether a scale depends on all of a head's elements."""
         return self.tensor or self.per == "head" or self.smooths
