@@ -104,6 +104,11 @@ class Codec:
         return self.kind == "e4m3"
 
     @property
+    def exact(self) -> bool:
+        """Whether FP16 holds a code times its block's scale without its tensor's: 7 and 4 bits."""
+        return self.tensor and self.signed and not self.rotates
+
+    @property
     def whole_head(self) -> bool:
         """Whether a scale depends on all of a head's elements."""
         return self.tensor or self.per == "head" or self.smooths
@@ -177,8 +182,11 @@ CHOSEN = (
 )
 """`__byte_perm` without its masks, for selectors whose digits are below eight."""
 ROOT = (
-    "static __device__ __forceinline__ float leapgen_root(float ratio) "
-    "{ return exp2f(%.9ef * log2f(fmaxf(ratio, 7.888609052e-31f))); }"
+    "static __device__ __forceinline__ float leapgen_root(float ratio) {\n"
+    "  float x = fmaxf(ratio, 7.888609052e-31f), y;\n"
+    '  asm("lg2.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x));\n'
+    '  asm("ex2.approx.ftz.f32 %%0, %%1;" : "=f"(x) : "f"(y * %.9ef));\n'
+    "  return x;\n}"
 )
 """A ratio of squares to half the power that makes scales of it; 0 as 2^-100."""
 
@@ -299,6 +307,7 @@ def power(t: GridText) -> str:
 
 def _e4m3(scale: Scale, top: str, t: GridText) -> str:
     block = GridText(GRIDS["e4m3"], False, t.arch)
+    pair = _e4m3_pair(scale) if t.gpu and block.converted else ""
     up = "  if (leapgen_spread(c) < x) c += 1;\n" if scale.rounding == "up" else ""
     return (
         f"{block.value('leapgen_spread')}\n{block.code('leapgen_block')}\n"
@@ -314,5 +323,21 @@ def _e4m3(scale: Scale, top: str, t: GridText) -> str:
         f"{t.outer} float leapgen_inverse(float size, float tensor) {{\n"
         "  if (!(tensor > 0.0f)) return 0.0f;\n"
         "  int c = leapgen_scale(size, tensor);\n"
-        "  return (1.0f / tensor) / leapgen_spread(c < 1 ? 1 : c);\n}"
+        f"  return (1.0f / tensor) / leapgen_spread(c < 1 ? 1 : c);\n}}{pair}"
+    )
+
+
+def _e4m3_pair(scale: Scale) -> str:
+    """Codes of two scales, a byte each, by instructions; `leapgen_scale` takes many more."""
+    least = f"{scales.LEAST_E4M3!r}f"
+    up = (
+        "  if (leapgen_spread_of(c, 0) < low) codes += 1;\n"
+        "  if (leapgen_spread_of(c, 1) < high) codes += 256;\n"
+    )
+    return (
+        "\nstatic __device__ __forceinline__ unsigned leapgen_scales(float low, float high) {\n"
+        f"  low = fminf(fmaxf(low, {least}), 448.0f), high = fminf(fmaxf(high, {least}), 448.0f);\n"
+        "  unsigned short c;\n"
+        '  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(c) : "f"(high), "f"(low));\n'
+        f"  unsigned codes = c;\n{up if scale.rounding == 'up' else ''}  return codes;\n}}"
     )

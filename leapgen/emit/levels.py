@@ -1,4 +1,4 @@
-"""Tables of a grid of four bits for templates: its levels as INT8 numbers, and what finds the nearest."""
+"""Tables of a grid of four bits for templates: its levels as INT8, and what finds the nearest."""
 
 from __future__ import annotations
 

@@ -120,6 +120,19 @@ LG_SMALL(cvt_rn_f16x2_e4m3x2, H, 8, 4, 3, 0x7Fu)
 LG_SMALL(cvt_rn_f16x2_e3m2x2, H, 8, 3, 2, 0)
 LG_SMALL(cvt_rn_f16x2_e2m3x2, H, 8, 2, 3, 0)
 LG_SMALL(cvt_rn_f16x2_e2m1x2, std::uint8_t, 4, 2, 1, 0)
+// The nearest code, of two the even one; beyond the largest, the largest.
+inline U small_code(float x) {
+  const float size = std::fmin(std::fabs(x), 448.0f);
+  U best = 0;
+  for (U code = 1; code < 0x7Fu; ++code) {
+    const float gap = std::fabs(small_float(code, 4, 3, 0) - size), least = std::fabs(small_float(best, 4, 3, 0) - size);
+    if (gap < least || (gap == least && code % 2 == 0)) best = code;
+  }
+  return std::isnan(x) ? 0x7Fu : best | U(std::signbit(x)) << 7;
+}
+inline void cvt_rn_satfinite_e4m3x2_f32(H& d, float high, float low) {
+  d = H(small_code(low) | small_code(high) << 8);
+}
 inline float power_of_two(U code) { return code == 255 ? std::nanf("") : std::ldexp(1.0f, int(code) - 127); }
 inline void cvt_rn_bf16x2_ue8m0x2(Out d, H codes) {
   d = two(bfloat16_t(power_of_two(codes & 255u)), bfloat16_t(power_of_two(codes >> 8)));
