@@ -28,7 +28,7 @@ def compander(grid: Grid) -> tuple[float, ...]:
     """Coefficients a, b, c of an odd polynomial w (a + b w^2 + c w^4), -1/2 <= w <= 1/2, that is
     n at the n-th edge above zero, where w is a number over twice the largest level: its floor is a
     level's number from the middle on. By least squares; off by at most 1.5% of a step."""
-    if not table(grid):
+    if not isinstance(grid, Levels) or not table(grid):
         return ()
     top = float(grid.levels[-1])
     w = (grid.levels[8:-1] + grid.levels[9:]).astype(np.float64) / (4 * top)
