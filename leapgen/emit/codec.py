@@ -106,7 +106,7 @@ class Codec:
     @property
     def exact(self) -> bool:
         """Whether FP16 holds a code times its block's scale without its tensor's: 7 and 4 bits."""
-        return self.tensor and self.signed and not self.rotates
+        return self.tensor and self.signed
 
     @property
     def whole_head(self) -> bool:
