@@ -16,7 +16,8 @@ def test_bytes_are_the_levels() -> None:
     whole = np.array(levels.table(GRID), "<u4").view(np.int8)
     every = GRID.decode(np.arange(16))
     assert np.allclose(whole * levels.unit(GRID), every, rtol=1e-6)
-    assert whole[-1] == levels.LARGEST_LEVEL and (whole == -whole[::-1]).all()
+    assert whole[-1] == levels.LARGEST_LEVEL
+    assert (whole == -whole[::-1]).all()
     assert np.abs(every - lloyd_max(4)).max() <= levels.unit(GRID) / 2 * (1 + 1e-6)
 
 
@@ -37,11 +38,14 @@ def test_the_polynomial_counts_edges() -> None:
     t = w * w
     y = (w * ((t * c + b) * t + a) - np.float16(0.5)).astype(np.float64)
     found = np.rint(y).astype(int) + 8
-    assert found.min() == 0 and found.max() == 15
+    assert found.min() == 0
+    assert found.max() == 15
     near = np.abs(y - np.floor(y) - 0.5) < 0.03  # where a level ends
-    assert (found == GRID.encode(x))[~near].all() and near.mean() < 0.1
+    assert (found == GRID.encode(x))[~near].all()
+    assert near.mean() < 0.1
 
 
 @pytest.mark.parametrize("name", ["int4", "fitted4", "levels8"])
 def test_other_grids_have_neither(name: str) -> None:
-    assert not levels.table(GRIDS[name]) and not levels.compander(GRIDS[name])
+    assert not levels.table(GRIDS[name])
+    assert not levels.compander(GRIDS[name])
