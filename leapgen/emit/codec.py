@@ -7,6 +7,7 @@ equal codes.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from leapgen.emit import levels
@@ -47,9 +48,7 @@ class Codec:
     transform   word of formats.transforms
     paired      an instruction decodes codes two at a time
     clips       a scale may be smaller than its group's largest magnitude asks for
-    level_words, edge_words   of four-bit levels, see emit.levels
-    tables      of levels: for each of their digits, that of greater weight first, the bytes of all
-                codes in four words
+    table, compander   of four-bit levels, see emit.levels
     unit        what one stands for in the bytes that products take
     text        C functions
     """
@@ -75,11 +74,24 @@ class Codec:
     least_ratio: float
     paired: bool
     clips: bool
-    level_words: tuple[str, ...]
-    edge_words: tuple[str, ...]
-    tables: tuple[tuple[int, ...], ...]
+    table: tuple[int, ...]
+    compander: tuple[float, ...]
     unit: float
     text: str
+
+    @staticmethod
+    def half(x: float) -> str:
+        """A word of two FP16 numbers that are x."""
+        return f"0x{0x10001 * struct.unpack('<H', struct.pack('<e', x))[0]:08X}"
+
+    @property
+    def cut(self) -> float:
+        """Of half the largest number, what makes one: such numbers and an instruction that keeps
+        its results within 0 and 1 cut what lies beyond. 0 where there is nothing to cut, or too
+        many codes for FP16 numbers below one."""
+        if self.compander:
+            return 0.5 / (127 * self.unit)
+        return 0.5 / self.top if self.clips and self.signed and self.bits < 8 else 0.0
 
     @property
     def left(self) -> int:
@@ -90,6 +102,11 @@ class Codec:
     def tensor(self) -> bool:
         """Whether block scales are relative to an FP32 number of the head."""
         return self.kind == "e4m3"
+
+    @property
+    def exact(self) -> bool:
+        """Whether FP16 holds a code times its block's scale without its tensor's: 7 and 4 bits."""
+        return self.tensor and self.signed
 
     @property
     def whole_head(self) -> bool:
@@ -152,9 +169,8 @@ def codec(format: Composed, arch: Arch) -> Codec:
         least_ratio=transforms.LEAST_RATIO,
         paired=GridText(grid, format.stochastic, arch).converted,
         clips=scale.rounding == "nearest" and scale.kind != "fp32",
-        level_words=levels.halves(grid),
-        edge_words=levels.edges(grid),
-        tables=levels.digits(grid) if can_fragment(arch, format) else (),
+        table=levels.table(grid) if can_fragment(arch, format) else (),
+        compander=levels.compander(grid),
         unit=levels.unit(grid),
         text=text(format, arch),
     )
@@ -166,8 +182,11 @@ CHOSEN = (
 )
 """`__byte_perm` without its masks, for selectors whose digits are below eight."""
 ROOT = (
-    "static __device__ __forceinline__ float leapgen_root(float ratio) "
-    "{ return exp2f(%.9ef * log2f(fmaxf(ratio, 7.888609052e-31f))); }"
+    "static __device__ __forceinline__ float leapgen_root(float ratio) {\n"
+    "  float x = fmaxf(ratio, 7.888609052e-31f), y;\n"
+    '  asm("lg2.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x));\n'
+    '  asm("ex2.approx.ftz.f32 %%0, %%1;" : "=f"(x) : "f"(y * %.9ef));\n'
+    "  return x;\n}"
 )
 """A ratio of squares to half the power that makes scales of it; 0 as 2^-100."""
 
@@ -186,7 +205,7 @@ def text(format: Composed, arch: Arch) -> str:
         parts.append(_philox(of_grid))
     if format.scale.per != "none":
         parts.append(_scale(format, of_grid))
-    if can_fragment(arch, format) and levels.digits(format.grid):
+    if can_fragment(arch, format) and levels.table(format.grid):
         parts.append(CHOSEN)
     if arch.gpu and format.transform.name == "rms_power":
         parts.append(ROOT % (transforms.POWER / 2))
@@ -288,6 +307,7 @@ def power(t: GridText) -> str:
 
 def _e4m3(scale: Scale, top: str, t: GridText) -> str:
     block = GridText(GRIDS["e4m3"], False, t.arch)
+    pair = _e4m3_pair(scale) if t.gpu and block.converted else ""
     up = "  if (leapgen_spread(c) < x) c += 1;\n" if scale.rounding == "up" else ""
     return (
         f"{block.value('leapgen_spread')}\n{block.code('leapgen_block')}\n"
@@ -303,5 +323,21 @@ def _e4m3(scale: Scale, top: str, t: GridText) -> str:
         f"{t.outer} float leapgen_inverse(float size, float tensor) {{\n"
         "  if (!(tensor > 0.0f)) return 0.0f;\n"
         "  int c = leapgen_scale(size, tensor);\n"
-        "  return (1.0f / tensor) / leapgen_spread(c < 1 ? 1 : c);\n}"
+        f"  return (1.0f / tensor) / leapgen_spread(c < 1 ? 1 : c);\n}}{pair}"
+    )
+
+
+def _e4m3_pair(scale: Scale) -> str:
+    """Codes of two scales, a byte each, by instructions; `leapgen_scale` takes many more."""
+    least = f"{scales.LEAST_E4M3!r}f"
+    up = (
+        "  if (leapgen_spread_of(c, 0) < low) codes += 1;\n"
+        "  if (leapgen_spread_of(c, 1) < high) codes += 256;\n"
+    )
+    return (
+        "\nstatic __device__ __forceinline__ unsigned leapgen_scales(float low, float high) {\n"
+        f"  low = fminf(fmaxf(low, {least}), 448.0f), high = fminf(fmaxf(high, {least}), 448.0f);\n"
+        "  unsigned short c;\n"
+        '  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(c) : "f"(high), "f"(low));\n'
+        f"  unsigned codes = c;\n{up if scale.rounding == 'up' else ''}  return codes;\n}}"
     )

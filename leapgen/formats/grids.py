@@ -212,8 +212,9 @@ class Levels(Grid):
     """Indices into ascending levels; a number midway goes to the lower one.
 
     kind   `gaussian`: Lloyd-Max levels of N(0, 1), for numbers of unit RMS (TurboQuant's law of a
-           coordinate of a rotated vector, as its length grows); `fitted`: k-means of states
-           normalised to [-1, 1] (KVQuant)
+           coordinate of a rotated vector, as its length grows), those of four bits rounded to
+           127ths of the largest: products take such as INT8, for 0.15% more noise; `fitted`:
+           k-means of states normalised to [-1, 1] (KVQuant)
     """
 
     kind: str
@@ -232,6 +233,8 @@ class Levels(Grid):
     def levels(self) -> F32:
         """Ascending, symmetric about zero."""
         found = lloyd_max(self.bits) if self.kind == "gaussian" else fitted(self.bits)
+        if self.kind == "gaussian" and self.bits == 4:
+            found = np.rint(found * (127 / found[-1])) * (found[-1] / 127)
         return found.astype(np.float32)
 
     @cached_property

@@ -123,9 +123,8 @@ class Plan:
 
     @property
     def fuses(self) -> bool:
-        """Whether a step may close such a window in its own launch: a lane's words take the place
-        of its codes, which are bytes, run by run."""
-        return self.matrix and self.format.bits == 8 and not self.format.rotates
+        """Whether a step may close such a window in its own launch."""
+        return self.matrix
 
     @property
     def ordinary(self) -> bool:

@@ -182,8 +182,6 @@ def _words(config: Config, shape: Shape, plan: Plan) -> str | None:
         return f"{knob} = {tiles}: 1 or 2 tiles of a warp in registers, or 0"
     if not plan.by_words(shape):
         return f"{knob}: no state of this shape is held in words"
-    if plan.format.rotates and tiles == 1:
-        return f"{knob}: words that are rotated are all in registers, 2 tiles"
     if config["threads"] != shape.V:
         return f"{knob}: with threads = V = {shape.V}"
     if knob == "fused" and not config.get("staged"):
@@ -237,8 +235,12 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
     if config.get("staged"):
         roles = ("payload",) if config.get("held") else ("payload", "record", "compensator")
         staged = sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
-        payload = sum(b.tile_bytes(shape) for b in plan.buffers if b.role == "payload")
-        return max(staged, payload + _word_bytes(shape, plan)) if config.get("fused") else staged
+        if not config.get("fused"):
+            return staged
+        payload = [b.tile_bytes(shape) for b in plan.buffers if b.role == "payload"]
+        if config["fused"] == 1:  # a tile's words take the place of codes, or of their first plane
+            payload[0] = max(payload[0], shape.K * shape.V)
+        return max(staged, sum(payload) + _word_bytes(shape, plan))
     if "slices" in config and "lanes" not in config:
         return prod((shape.K, shape.V // config["slices"], 4))
     return 0

@@ -84,8 +84,10 @@ inline U each(U a, U b, U c, F f) {
   inline void abs_##SUFFIX(Out d, U a) { d = a & 0x7FFF7FFFu; }                                    \
   inline void neg_##SUFFIX(Out d, U a) { d = a ^ 0x80008000u; }
 LG_PACKED(f16x2, half_t)
-inline void set_gt_f16x2_f16x2(Out d, U a, U b) {
-  d = each<half_t>(a, b, 0, [](half_t x, half_t y, half_t) { return x > y ? 1.0f : 0.0f; });
+inline void fma_rn_sat_f16x2(Out d, U a, U b, U c) {  // NaN becomes zero
+  d = each<half_t>(a, b, c, [](half_t x, half_t y, half_t z) {
+    return std::fmin(std::fmax(float(lg_fma16(x, y, z)), 0.0f), 1.0f);
+  });
 }
 LG_PACKED(bf16x2, bfloat16_t)
 inline void ex2_approx_f16x2(Out d, U a) {
@@ -118,6 +120,19 @@ LG_SMALL(cvt_rn_f16x2_e4m3x2, H, 8, 4, 3, 0x7Fu)
 LG_SMALL(cvt_rn_f16x2_e3m2x2, H, 8, 3, 2, 0)
 LG_SMALL(cvt_rn_f16x2_e2m3x2, H, 8, 2, 3, 0)
 LG_SMALL(cvt_rn_f16x2_e2m1x2, std::uint8_t, 4, 2, 1, 0)
+// The nearest code, of two the even one; beyond the largest, the largest.
+inline U small_code(float x) {
+  const float size = std::fmin(std::fabs(x), 448.0f);
+  U best = 0;
+  for (U code = 1; code < 0x7Fu; ++code) {
+    const float gap = std::fabs(small_float(code, 4, 3, 0) - size), least = std::fabs(small_float(best, 4, 3, 0) - size);
+    if (gap < least || (gap == least && code % 2 == 0)) best = code;
+  }
+  return std::isnan(x) ? 0x7Fu : best | U(std::signbit(x)) << 7;
+}
+inline void cvt_rn_satfinite_e4m3x2_f32(H& d, float high, float low) {
+  d = H(small_code(low) | small_code(high) << 8);
+}
 inline float power_of_two(U code) { return code == 255 ? std::nanf("") : std::ldexp(1.0f, int(code) - 127); }
 inline void cvt_rn_bf16x2_ue8m0x2(Out d, H codes) {
   d = two(bfloat16_t(power_of_two(codes & 255u)), bfloat16_t(power_of_two(codes >> 8)));
