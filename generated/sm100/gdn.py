@@ -305,6 +305,16 @@ def again(x):
     return T.Cast("int64", T.call_extern("int32", "h2_again", T.Cast("int32", x)))
 
 
+def order_found(rows, HV, turn):
+    """Where the order of rows keeps what a turn has found."""
+    return (3 * turn + HV) * rows
+
+
+def order_counts(rows, HV):
+    """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
+    return (HV + 9) * rows
+
+
 def word_key(k, K):
     """Where key channel k stands among a lane's words: a lane's keys are one run of these numbers."""
     return k
@@ -512,6 +522,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
+        order: flat("order", "int32"),
         payload_slot: T.uint32, payload_head: T.uint32, key_scale_slot: T.uint32,
         key_scale_head: T.uint32, value_scale_slot: T.uint32, value_scale_head: T.uint32,
         comp_key_slot: T.uint32, comp_key_head: T.uint32, comp_u_slot: T.uint32,
@@ -522,13 +533,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         k_axis: T.uint32, v_row: T.uint32, v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32,
         a_head: T.uint32, b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32,
         dt_bias_head: T.uint32, out_row: T.uint32, out_head: T.uint32, out_axis: T.uint32,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        front_rows: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
             if fused:
                 T.import_source(HALVES + QUICK)
                 s_fresh = T.alloc_shared((1 * K,), "float16")
+                s_kept = T.alloc_shared((1,), "int32", scope="shared")
             elif HELD:
                 T.import_source(QUICK)
             s_payload = T.alloc_shared((K * V if staged else 16,), "int8")
@@ -556,11 +568,25 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             own_value_scale = T.alloc_local((VALUES,), "float32")
             own_phase = T.alloc_var("int32")
             tx = T.get_thread_binding()
+            row = T.alloc_var("int64")
             row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
             s_slot = T.alloc_var("int32")
             s_slot = slots[row * slots_row]
+            if fused:
+                # Whether the block's row trades places with another one; its own row's slot is on the way already.
+                s_turn = T.alloc_var("int32")
+                s_rank = T.alloc_var("int32")
+                s_ranks = T.alloc_var("int32")
+                if front_rows > 0:
+                    s_turn = order[bid]
+                    if s_turn >= 4:
+                        row = wide((bid // HV) ^ (s_turn >> 2))
+                        s_slot = slots[row * slots_row]
+                    s_turn = s_turn & 3
+                    s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
+                    s_ranks = order[order_counts(num_rows, HV) + s_turn]
             # Of use where the row is active.
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
@@ -655,6 +681,41 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 else:
                     if tx == 0:
                         status[0] = 1
+            if fused:
+                if front_rows > 0:
+                    # All threads have read the block's word.
+                    T.sync_threads()
+                    if tx == 0:
+                        s_next = T.alloc_var("int32")
+                        s_next = T.if_then_else(s_turn == 2, 0, s_turn + 1)
+                        s_at = T.alloc_var("int32")
+                        s_found = T.alloc_var("int32")
+                        # The next launch: who the launch before this one has found to trade places with.
+                        s_found = 0
+                        if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
+                            s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
+                            s_at += T.if_then_else(s_rank > 0, num_rows + s_rank, -s_rank)
+                            s_found = order[s_at] ^ (bid // HV)
+                        order[bid] = s_found * 4 + s_next
+                        if head == 0:
+                            # The launch after it: each row says whether it will be due.
+                            s_at = order_found(num_rows, HV, s_next)
+                            s_full = T.alloc_var("bool")
+                            s_full = False
+                            if count >= 0:
+                                s_full = (count + own_phase + 3) % P == 0
+                            s_found = 0
+                            if s_full and row >= front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
+                                order[s_at + 2 * num_rows + s_found] = T.Cast("int32", row)
+                                s_found = -1 - s_found
+                            if not s_full and row < front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
+                                order[s_at + num_rows + s_found] = T.Cast("int32", row)
+                                s_found += 1
+                            order[s_at + T.Cast("int32", row)] = s_found
+                        if bid == 0:
+                            order[order_counts(num_rows, HV) + 3 - s_turn - s_next] = 0
             if count < 0:
                 if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
@@ -1383,6 +1444,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         record_decay[record_decay_at + count] = G1
                         cursor[cursor_at] = count + 1
                 if fused:
+                    if tx == 0:
+                        s_kept[0] = s_slot
                     if own_phase + count + 1 >= P:
                         # The records are complete; the arrays of the step are free.
                         T.sync_threads()
@@ -1421,9 +1484,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
                         # Registers are scarce: addresses are computed anew, here and before the stores.
-                        slot = T.Cast(
-                            "int64", T.reinterpret(slots[row * slots_row + again(0)], "uint32")
-                        )
+                        slot = T.Cast("int64", T.reinterpret(s_kept[again(0)], "uint32"))
                         payload_at = slot * payload_slot * 16 + wide(head) * payload_head * 16
                         T.assume(payload_at % 16 == 0)
                         key_scale_at = slot * key_scale_slot * 4 + wide(head) * key_scale_head * 4
@@ -5075,6 +5136,11 @@ def _draft_bytes(K, V, P, R, D, staged):
     N = 1 * (P + D)
     own = D * (4 * K + 2 * (V + R + N)) + P + D
     own = 4 * own + N * K * 2 + 8 * D * (K + 16)
+    own = own + 2 * D * K
+    own = own + 2 * D * K
+    own = own + 2 * D * V
+    own = own + 2 * D
+    own = own + 2 * D
     return own + (K * V * 1 if staged else 16) + 4096
 
 
@@ -5097,6 +5163,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
     CHUNK = 16 if K % 16 == 0 else 8  # codes that a thread decodes at once
     CHUNK_LANES = power_of_two(K // CHUNK)  # lanes that share a value channel
     CHUNK_ROWS = threads // CHUNK_LANES
+    GROUP = min(D, 8)  # drafts whose reads a thread keeps in registers
     UNIT = 16  # codes of a copy
     FRAGMENT = payload_order(K, V) == "fragment"
     DIGIT_ROWS = 8  # columns of a draft's integer product, three a read
@@ -5228,24 +5295,51 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 t_G1 = T.alloc_shared((D,), "float32", scope="shared")
                 t_p_q_1 = T.alloc_shared((D,), "float32", scope="shared")
                 s_key = T.alloc_shared((N * K,), "float16")
-                for tt in T.serial(s_length):
+                s_in_q = T.alloc_shared((D * K,), "bfloat16")
+                s_in_k = T.alloc_shared((D * K,), "bfloat16")
+                s_in_v = T.alloc_shared((D * V,), "bfloat16")
+                s_in_a = T.alloc_shared((D,), "bfloat16", scope="shared")
+                s_in_b = T.alloc_shared((D,), "bfloat16", scope="shared")
+                for tt in T.unroll(s_length, unroll_factor=4):
                     q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_in_q[tt * K + kk] = q_in[q_at + wide(kk) * q_axis]
                     k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_in_k[tt * K + kk] = k_in[k_at + wide(kk) * k_axis]
                     v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
-                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
-                    b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            s_in_v[tt * V + vv] = v_in[v_at + wide(vv) * v_axis]
+                for ii in T.serial((s_length + threads - 1) // threads):
+                    tt = ii * threads + tx
+                    if tt < s_length:
+                        a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                        s_in_a[tt] = a_in[a_at]
+                        b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                        s_in_b[tt] = b_in[b_at]
+                T.sync_threads()
+                s_before = T.alloc_var("float32")
+                s_before = 0.0
+                if count > 0:
+                    s_before = record_decay[record_decay_at + (count - 1)]
+                for tt in T.serial(s_length):
                     a = T.alloc_var("float32")
-                    a = widen(a_in[a_at])
+                    a = widen(s_in_a[tt])
                     b = T.alloc_var("float32")
-                    b = widen(b_in[b_at])
+                    b = widen(s_in_b[tt])
                     A_log = T.alloc_var("float32")
                     A_log = widen(A_log_in[wide(head) * A_log_head])
                     dt_bias = T.alloc_var("float32")
                     dt_bias = widen(dt_bias_in[wide(head) * dt_bias_head])
                     G0 = T.alloc_var("float32")
                     G0 = 0.0
-                    if count + tt > 0:
-                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    G0 = s_before
                     g = T.alloc_var("float32")
                     g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
                         A_log
@@ -5261,8 +5355,8 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            q_raw[ii] = widen(q_in[q_at + wide(kk) * q_axis])
-                            k_raw[ii] = widen(k_in[k_at + wide(kk) * k_axis])
+                            q_raw[ii] = widen(s_in_q[tt * K + kk])
+                            k_raw[ii] = widen(s_in_k[tt * K + kk])
                             s_acc[0] += q_raw[ii] * q_raw[ii]
                             s_acc[1] += k_raw[ii] * k_raw[ii]
                             s_acc[2] += k_raw[ii] * q_raw[ii]
@@ -5312,7 +5406,8 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         t_G1[tt] = G1
                         t_p_q_1[tt] = p_q_1
                         record_decay[record_decay_at + (count + tt)] = G1
-                    # The next draft's decays start at these, and its sums take the same scratch.
+                    s_before = G1
+                    # The next draft's sums take the same scratch.
                     T.sync_threads()
                 s_w = T.alloc_shared((D * 2, R + N), "float32")
                 s_at = tx % RECORD_LANES * 8
@@ -5328,7 +5423,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     if jj < R and s_at < K:
                         for ee in T.vectorized(8):
                             s_ck[ee] = comp_key[comp_key_at + jj * K + s_at + ee]
-                    for tt in T.serial(s_length):
+                    for tt in T.unroll(s_length, unroll_factor=4):
                         for rr_ in T.unroll(2):
                             s_acc[rr_] = 0.0
                         if jj < R and s_at < K:
@@ -5346,7 +5441,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     if jj < (count + s_length) and s_at < K:
                         for ee in T.vectorized(8):
                             s_rk[ee] = s_key[jj * K + s_at + ee]
-                    for tt in T.serial(s_length):
+                    for tt in T.unroll(s_length, unroll_factor=4):
                         for rr_ in T.unroll(2):
                             s_acc[rr_] = 0.0
                         if jj < (count + s_length) and s_at < K:
@@ -5369,7 +5464,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 s_digits = T.alloc_shared((D * DIGIT_ROWS, K + 16), "int8")
                 s_peak = T.alloc_local((2,), "float32")
                 if FRAGMENT:
-                    for tt in T.serial(s_length):
+                    for tt in T.unroll(s_length, unroll_factor=4):
                         for rr_ in T.unroll(2):
                             s_acc[rr_] = 0.0
                         for ii in T.unroll(KEYS):
@@ -5387,7 +5482,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                                 s_peaks[tt * 2 + rr_, tx // 32] = s_most
                 T.sync_threads()
                 if FRAGMENT:
-                    for tt in T.serial(s_length):
+                    for tt in T.unroll(s_length, unroll_factor=4):
                         for rr_ in T.unroll(2):
                             # As bits, in which NaN is the largest.
                             s_most_bits = T.alloc_var("uint32")
@@ -5490,32 +5585,54 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                                 for rr_ in T.unroll(2):
                                     s_y[tt * 2 + rr_, vv] = s_acc[rr_]
                 T.sync_threads()
-                for tt in T.serial(s_length):
-                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
-                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                s_r = T.alloc_local((GROUP * 2,), "float32")
+                for gg in T.serial((s_length + GROUP - 1) // GROUP):
+                    first = gg * GROUP
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
-                            y1 = T.alloc_var("float32")
-                            y1 = s_y[tt * 2, vv] * value_scale[value_scale_at + wide(vv)]
-                            yq = T.alloc_var("float32")
-                            yq = s_y[(tt * 2 + 1), vv] * value_scale[value_scale_at + wide(vv)]
+                            for ee in T.unroll(GROUP):
+                                if first + ee < s_length:
+                                    s_r[ee * 2] = s_y[(first + ee) * 2, vv] * value_scale[value_scale_at + wide(vv)]
+                                    s_r[(ee * 2 + 1)] = s_y[((first + ee) * 2 + 1), vv] * value_scale[value_scale_at + wide(vv)]
                             for jj in T.unroll(R):
                                 s_u = widen(comp_u[comp_u_at + jj * V + vv])
-                                y1 += s_w[tt * 2, jj] * s_u
-                                yq += s_w[(tt * 2 + 1), jj] * s_u
-                            for jj in T.unroll((count + tt), unroll_factor=4):
+                                for ee in T.unroll(GROUP):
+                                    if first + ee < s_length:
+                                        s_r[ee * 2] += s_w[(first + ee) * 2, jj] * s_u
+                                        s_r[(ee * 2 + 1)] += s_w[((first + ee) * 2 + 1), jj] * s_u
+
+                            # Of earlier groups, the thread has written them itself.
+                            for jj in T.unroll((count + first), unroll_factor=4):
                                 s_u = widen(record_u[record_u_at + jj * V + vv])
-                                y1 += s_w[tt * 2, R + jj] * s_u
-                                yq += s_w[(tt * 2 + 1), R + jj] * s_u
-                            v = T.alloc_var("float32")
-                            v = widen(v_in[v_at + wide(vv) * v_axis])
-                            u1 = T.alloc_var("float32")
-                            u1 = t_beta[tt] * (v - y1)
-                            out[out_at + wide(vv) * out_axis] = narrow(
-                                yq + t_p_q_1[tt] * u1, "bfloat16"
-                            )
-                            record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
+                                for ee in T.unroll(GROUP):
+                                    if first + ee < s_length:
+                                        s_r[ee * 2] += s_w[(first + ee) * 2, R + jj] * s_u
+                                        s_r[(ee * 2 + 1)] += s_w[((first + ee) * 2 + 1), R + jj] * s_u
+
+                            for dd in T.unroll(GROUP):
+                                tt = first + dd
+                                if tt < s_length:
+                                    y1 = T.alloc_var("float32")
+                                    y1 = s_r[dd * 2]
+                                    yq = T.alloc_var("float32")
+                                    yq = s_r[(dd * 2 + 1)]
+                                    v = T.alloc_var("float32")
+                                    v = widen(s_in_v[tt * V + vv])
+                                    u1 = T.alloc_var("float32")
+                                    u1 = t_beta[tt] * (v - y1)
+                                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                                    out[out_at + wide(vv) * out_axis] = narrow(
+                                        yq + t_p_q_1[tt] * u1, "bfloat16"
+                                    )
+                                    s_new0 = T.alloc_var("float16")
+                                    s_new0 = narrow(u1, "float16")
+                                    record_u[record_u_at + (count + tt) * V + vv] = s_new0
+                                    s_u = widen(s_new0)
+                                    for ee in T.unroll(GROUP):
+                                        if ee > dd and first + ee < s_length:
+                                            s_r[ee * 2] += s_w[(first + ee) * 2, R + (count + tt)] * s_u
+                                            s_r[(ee * 2 + 1)] += s_w[((first + ee) * 2 + 1), R + (count + tt)] * s_u
 
     return verify
 

@@ -1268,6 +1268,11 @@ def _draft_bytes(K, V, P, R, D, staged):
     N = 1 * (P + D)
     own = D * (4 * K + 2 * (V + R + N)) + P + D
     own = 4 * own + N * K * 2
+    own = own + 2 * D * K
+    own = own + 2 * D * K
+    own = own + 2 * D * V
+    own = own + 2 * D
+    own = own + 2 * D
     return own + (K * V * 4 if staged else 16) + 4096
 
 
@@ -1290,6 +1295,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
     CHUNK = 8  # codes that a thread decodes at once
     CHUNK_LANES = power_of_two(K // CHUNK)  # lanes that share a value channel
     CHUNK_ROWS = threads // CHUNK_LANES
+    GROUP = min(D, 8)  # drafts whose reads a thread keeps in registers
     UNIT = 4  # codes of a copy
 
     @T.prim_func
@@ -1403,24 +1409,51 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 t_G1 = T.alloc_shared((D,), "float32", scope="shared")
                 t_p_q_1 = T.alloc_shared((D,), "float32", scope="shared")
                 s_key = T.alloc_shared((N * K,), "float16")
-                for tt in T.serial(s_length):
+                s_in_q = T.alloc_shared((D * K,), "bfloat16")
+                s_in_k = T.alloc_shared((D * K,), "bfloat16")
+                s_in_v = T.alloc_shared((D * V,), "bfloat16")
+                s_in_a = T.alloc_shared((D,), "bfloat16", scope="shared")
+                s_in_b = T.alloc_shared((D,), "bfloat16", scope="shared")
+                for tt in T.unroll(s_length, unroll_factor=4):
                     q_at = row * q_row + wide(tt) * q_token + wide(key_head) * q_head
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_in_q[tt * K + kk] = q_in[q_at + wide(kk) * q_axis]
                     k_at = row * k_row + wide(tt) * k_token + wide(key_head) * k_head
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_in_k[tt * K + kk] = k_in[k_at + wide(kk) * k_axis]
                     v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
-                    a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
-                    b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            s_in_v[tt * V + vv] = v_in[v_at + wide(vv) * v_axis]
+                for ii in T.serial((s_length + threads - 1) // threads):
+                    tt = ii * threads + tx
+                    if tt < s_length:
+                        a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
+                        s_in_a[tt] = a_in[a_at]
+                        b_at = row * b_row + wide(tt) * b_token + wide(head) * b_head
+                        s_in_b[tt] = b_in[b_at]
+                T.sync_threads()
+                s_before = T.alloc_var("float32")
+                s_before = 0.0
+                if count > 0:
+                    s_before = record_decay[record_decay_at + (count - 1)]
+                for tt in T.serial(s_length):
                     a = T.alloc_var("float32")
-                    a = widen(a_in[a_at])
+                    a = widen(s_in_a[tt])
                     b = T.alloc_var("float32")
-                    b = widen(b_in[b_at])
+                    b = widen(s_in_b[tt])
                     A_log = T.alloc_var("float32")
                     A_log = widen(A_log_in[wide(head) * A_log_head])
                     dt_bias = T.alloc_var("float32")
                     dt_bias = widen(dt_bias_in[wide(head) * dt_bias_head])
                     G0 = T.alloc_var("float32")
                     G0 = 0.0
-                    if count + tt > 0:
-                        G0 = record_decay[record_decay_at + ((count + tt) - 1)]
+                    G0 = s_before
                     g = T.alloc_var("float32")
                     g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
                         A_log
@@ -1436,8 +1469,8 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
                         if kk < K:
-                            q_raw[ii] = widen(q_in[q_at + wide(kk) * q_axis])
-                            k_raw[ii] = widen(k_in[k_at + wide(kk) * k_axis])
+                            q_raw[ii] = widen(s_in_q[tt * K + kk])
+                            k_raw[ii] = widen(s_in_k[tt * K + kk])
                             s_acc[0] += q_raw[ii] * q_raw[ii]
                             s_acc[1] += k_raw[ii] * k_raw[ii]
                             s_acc[2] += k_raw[ii] * q_raw[ii]
@@ -1487,7 +1520,8 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         t_G1[tt] = G1
                         t_p_q_1[tt] = p_q_1
                         record_decay[record_decay_at + (count + tt)] = G1
-                    # The next draft's decays start at these, and its sums take the same scratch.
+                    s_before = G1
+                    # The next draft's sums take the same scratch.
                     T.sync_threads()
                 s_w = T.alloc_shared((D * 2, R + N), "float32")
                 s_at = tx % RECORD_LANES * 8
@@ -1502,7 +1536,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                     if jj < (count + s_length) and s_at < K:
                         for ee in T.vectorized(8):
                             s_rk[ee] = s_key[jj * K + s_at + ee]
-                    for tt in T.serial(s_length):
+                    for tt in T.unroll(s_length, unroll_factor=4):
                         for rr_ in T.unroll(2):
                             s_acc[rr_] = 0.0
                         if jj < (count + s_length) and s_at < K:
@@ -1548,28 +1582,47 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                             for rr_ in T.unroll(2):
                                 s_y[tt * 2 + rr_, vv] = s_acc[rr_]
                 T.sync_threads()
-                for tt in T.serial(s_length):
-                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
-                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+                s_r = T.alloc_local((GROUP * 2,), "float32")
+                for gg in T.serial((s_length + GROUP - 1) // GROUP):
+                    first = gg * GROUP
                     for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         if vv < V:
-                            y1 = T.alloc_var("float32")
-                            y1 = s_y[tt * 2, vv]
-                            yq = T.alloc_var("float32")
-                            yq = s_y[(tt * 2 + 1), vv]
-                            for jj in T.unroll((count + tt), unroll_factor=4):
+                            for ee in T.unroll(GROUP):
+                                if first + ee < s_length:
+                                    s_r[ee * 2] = s_y[(first + ee) * 2, vv]
+                                    s_r[(ee * 2 + 1)] = s_y[((first + ee) * 2 + 1), vv]
+                            # Of earlier groups, the thread has written them itself.
+                            for jj in T.unroll((count + first), unroll_factor=4):
                                 s_u = widen(record_u[record_u_at + jj * V + vv])
-                                y1 += s_w[tt * 2, R + jj] * s_u
-                                yq += s_w[(tt * 2 + 1), R + jj] * s_u
-                            v = T.alloc_var("float32")
-                            v = widen(v_in[v_at + wide(vv) * v_axis])
-                            u1 = T.alloc_var("float32")
-                            u1 = t_beta[tt] * (v - y1)
-                            out[out_at + wide(vv) * out_axis] = narrow(
-                                yq + t_p_q_1[tt] * u1, "bfloat16"
-                            )
-                            record_u[record_u_at + (count + tt) * V + vv] = narrow(u1, "float16")
+                                for ee in T.unroll(GROUP):
+                                    if first + ee < s_length:
+                                        s_r[ee * 2] += s_w[(first + ee) * 2, R + jj] * s_u
+                                        s_r[(ee * 2 + 1)] += s_w[((first + ee) * 2 + 1), R + jj] * s_u
+
+                            for dd in T.unroll(GROUP):
+                                tt = first + dd
+                                if tt < s_length:
+                                    y1 = T.alloc_var("float32")
+                                    y1 = s_r[dd * 2]
+                                    yq = T.alloc_var("float32")
+                                    yq = s_r[(dd * 2 + 1)]
+                                    v = T.alloc_var("float32")
+                                    v = widen(s_in_v[tt * V + vv])
+                                    u1 = T.alloc_var("float32")
+                                    u1 = t_beta[tt] * (v - y1)
+                                    out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head
+                                    out[out_at + wide(vv) * out_axis] = narrow(
+                                        yq + t_p_q_1[tt] * u1, "bfloat16"
+                                    )
+                                    s_new0 = T.alloc_var("float16")
+                                    s_new0 = narrow(u1, "float16")
+                                    record_u[record_u_at + (count + tt) * V + vv] = s_new0
+                                    s_u = widen(s_new0)
+                                    for ee in T.unroll(GROUP):
+                                        if ee > dd and first + ee < s_length:
+                                            s_r[ee * 2] += s_w[(first + ee) * 2, R + (count + tt)] * s_u
+                                            s_r[(ee * 2 + 1)] += s_w[((first + ee) * 2 + 1), R + (count + tt)] * s_u
 
     return verify
 

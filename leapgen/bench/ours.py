@@ -14,6 +14,7 @@ import torch
 from leapgen.bench.contender import Contender
 from leapgen.integrations.peers import Case
 from leapgen.runtime.host import Pool
+from leapgen.runtime.host.orders import Orders
 
 Cursors = Callable[[torch.Tensor], torch.Tensor]
 """Row numbers -> cursors."""
@@ -55,6 +56,9 @@ class Ours:
         size = (case.rows, shape.HV, shape.V)
         self.out = torch.empty(size, dtype=dtype, device=device)
         self._start: dict[str, torch.Tensor] = {}
+        # Sets stand for layers, whose pools see the same rows again: each has its own orders.
+        have = self.pool.orders
+        self._orders: list[Orders | None] = [have and have.serial() for _ in self.slots]
         self._settle()
 
     def _settle(self) -> None:
@@ -77,6 +81,18 @@ class Ours:
         for name, tensor in self._start.items():
             self.pool[name].copy_(tensor)
 
+    def natural(self) -> None:
+        """From now on, launches take rows as they come."""
+        self._orders = [None for _ in self.slots]
+
+    def shuffle(self, seed: int) -> None:
+        """Rows in random places, as in an engine: before, those that are due stand evenly apart."""
+        generator = torch.Generator().manual_seed(seed)
+        self.slots = tuple(
+            slots[torch.randperm(len(slots), generator=generator).to(slots.device)].contiguous()
+            for slots in self.slots
+        )
+
     def inputs(self, token: int) -> Sequence[torch.Tensor]:
         """A token's tensors, in the module's order."""
         values = self.case.inputs[token % self.case.tokens]
@@ -85,6 +101,8 @@ class Ours:
     def step(self, chosen: int, token: int, pool: Pool | None = None) -> torch.Tensor:
         """The module's own call; on a view if one is given."""
         where = self.pool if pool is None else pool
+        if where is self.pool:
+            where.orders = self._orders[chosen]
         return self.module.step(where, self.slots[chosen], *self.inputs(token), out=self.out)
 
     def flush(self, chosen: int, pool: Pool) -> None:
@@ -105,6 +123,7 @@ class Ours:
             compensators=shape.R,
             **self.sizes,
         )
+        pool.orders = None  # its rows do not move on from launch to launch
         made = View(pool, start, phase)
         made.reset()
         return made

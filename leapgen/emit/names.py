@@ -24,6 +24,7 @@ TAKEN = frozenset(
         *("record_decay", "token_decay", "record_key", "record_u"),
         *("cursor", "phase", "status", "slots", "state", "position"),
         *("source", "target", "out", "num_rows", "num_slots", "first_slot"),
+        *("order", "front_rows"),
         *("pending", "lengths", "accepted", "num_tokens", "has_lengths", "accepting"),
     )
 )

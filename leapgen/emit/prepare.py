@@ -83,7 +83,7 @@ def prepare(plan: Plan, spec: Spec) -> View:
         buffers=buffers,
         inputs=inputs,
         kernels=signature.kernels(
-            (*plan.kernels, *plan.draft_kernels), buffers, inputs, output, arch
+            (*plan.kernels, *plan.draft_kernels), buffers, inputs, output, arch, plan.fuses
         ),
         pending=signature.buffer_view(signature.PENDING, arch),
         draft_output_base=signature.DRAFT_OUTPUT_BASE,

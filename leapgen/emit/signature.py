@@ -140,6 +140,16 @@ class Input:
         return f"{self.param}[{self.name}_at{axis}]"
 
     @property
+    def draft_place(self) -> str:
+        """Where element `tt` of a draft is staged, in an array of all drafts."""
+        return {"": "tt", "K": "tt * K + kk", "V": "tt * V + vv"}[self.axis]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a stored element."""
+        return DTYPES[self.dtype].bytes
+
+    @property
     def draft_load(self) -> str:
         """Code of a draft's element as FP32."""
         return f"widen({self.draft_raw})"
@@ -206,8 +216,9 @@ def kernels(
     inputs: Iterable[Input],
     output: str,
     arch: Arch,
+    ordered: bool = False,
 ) -> tuple[Kernel, ...]:
-    """The wanted kernels; `output` is the stored element type of a step's output.
+    """The wanted kernels; output: stored element type of a step's; ordered: it has orders of rows.
 
     Without a flush nothing has a position within a window. Where there are drafts, verify and flush
     have the count of pending ones behind the pool's tensors; a flush that is built for none (D = 0)
@@ -223,7 +234,7 @@ def kernels(
     slots, source, target, position = map(_index_tensor, ("slots", "source", "target", "position"))
     lengths, accepted = map(_index_tensor, ("lengths", "accepted"))
     tensors = {
-        "step": slots + step,
+        "step": slots + step + ([("order", "int32", ())] if ordered else []),
         "flush": slots + accepted,
         "materialize": slots + state,
         "load_state": slots + state + (position if "flush" in wanted else []),
@@ -232,6 +243,7 @@ def kernels(
         "verify": slots + lengths + _draft_tensors(step),
     }
     more = {"verify": ("num_tokens", "has_lengths"), "flush": ("accepting",)}
+    more["step"] = ("front_rows",) if ordered else ()
     if gpu:
         more["materialize"] = ("state_whole",)
     return tuple(
@@ -278,7 +290,8 @@ def _kernel(
         for word in (("slot",) if b.scalar else ("slot", "head"))
     ]
     for tensor, stored, words in tensors:
-        parameters.append(_tensor(tensor if tensor in plain else names.parameter(tensor), stored))
+        given = tensor in plain or not words
+        parameters.append(_tensor(tensor if given else names.parameter(tensor), stored))
         strides += [Param(f"{tensor}_{word}", f"T.{stride}") for word in words]
     numbers = (*more, "num_rows", "num_slots", "first_slot")
     counts = [Param(n, "T.int32") for n in numbers]

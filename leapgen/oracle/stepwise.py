@@ -5,7 +5,7 @@ It reads the parsed spec and nothing of the algebra, so that a fault there canno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,20 +101,40 @@ class Stepwise:
 
     def advance(self, S: Array, token: Token) -> tuple[Array, Array, list[Array]]:
         """The same from ready coefficients."""
-        before, us = S, []
-        for s in token.substeps:
-            decayed = S if s.log is None else S * np.exp(s.log)[..., None]
-            u = _correction(s, decayed if s.decayed else S)
-            S = decayed + s.key[..., None] * u[..., None, :]
+        after, us = S, []
+        for after, u in _substeps(S, token):  # noqa: B007 the last one is wanted
             us.append(u)
-        o = read(before if self.spec.output.of == "previous" else S, token.query)
-        return S, token.output(o), us
+        o = read(S if self.spec.output.of == "previous" else after, token.query)
+        return after, token.output(o), us
+
+    def peak(self, S: Array, inputs: Mapping[str, Array]) -> Array:
+        """Largest magnitude [..., HV] that an element of the state has after any sub-step of a
+        token: one may erase what another writes. Arguments as of `step`."""
+        token = self.token(inputs, S.shape[-3])
+        states = [after for after, _ in _substeps(np.asarray(S, np.float64), token)]
+        found: Array = np.abs(np.stack(states)).max(axis=(0, -2, -1))
+        return found
+
+    def kept(self, inputs: Mapping[str, Array], HV: int) -> Array:
+        """Largest share [..., HV] of a channel of the state that a token's decays leave."""
+        logs = [s.log for s in self.token(inputs, HV).substeps if s.log is not None]
+        found: Array = np.exp(sum((x.max(axis=-1) for x in logs), np.zeros(HV)))
+        return found
 
 
 def read(S: Array, x: Array) -> Array:
     """S^T x for [..., K, V] and [..., K]."""
     out: Array = (x[..., None, :] @ S)[..., 0, :]
     return out
+
+
+def _substeps(S: Array, token: Token) -> Iterator[tuple[Array, Array]]:
+    """(state, correction) after each sub-step."""
+    for s in token.substeps:
+        decayed = S if s.log is None else S * np.exp(s.log)[..., None]
+        u = _correction(s, decayed if s.decayed else S)
+        S = decayed + s.key[..., None] * u[..., None, :]
+        yield S, u
 
 
 def _correction(s: SubStepValues, S: Array) -> Array:

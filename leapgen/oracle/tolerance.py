@@ -24,6 +24,9 @@ walked       where the two sides have gone their own ways for some tokens, the r
              positive) leaves a small output, but not the errors, which differ by channel. So it is
              of a reference that rounds no records, whoever computes the other side.
 
+peak         of the state when it was rounded. Tokens erase what they read of it, so who compares a
+             state that has shrunk since stretches its bound by as much (report/trial.py).
+
 Where both sides hold the same slot, no flush separates them: flushes = 0 leaves FP32 noise, which
 finds wrong indices that looser bounds would pass.
 """

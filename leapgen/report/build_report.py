@@ -116,9 +116,9 @@ def build(request: Request, step: Step) -> Result:
         elif request.check and book.digests.get(w.source.path) != w.source.digest:
             lines = _lines(w.source.text)
             result.rows.append(Row(w.source.path, lines, w.source.digest, "different"))
-    _note(book, wanted)
     if result.usage:
         book.measured(result.usage)
+    _note(book, wanted)
     if not request.specs:
         book.forget_all_but({w.source.path for w in wanted}, request.archs)
         result.rows += _stale(request, {r.path for r in result.rows})
@@ -276,7 +276,7 @@ def _stale(request: Request, known: set[str]) -> list[Row]:
 def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
     for w in wanted:
         path, digest = w.source.path, w.source.digest
-        book.forget_other_kernels(path, w.source.text)
+        book.renew(path, w.source.text)
         if not w.kept:
             book.digests[path] = digest
             book.modules.pop(path, None)  # of when it was

@@ -6,13 +6,14 @@ one), for one request: the paper's table 4, and the floor that follows.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from leapgen import paths, pipeline
+from leapgen.report import manifest
 from leapgen.report.explain import shape_of
 from leapgen.report.text import integer, table
 from leapgen.schedule import traffic
-from leapgen.schedule.arch import Device, arch_named
+from leapgen.schedule.arch import ARCHES, Device, arch_named
 from leapgen.schedule.records import record_bytes, record_size
 
 ARCH = "sm90"
@@ -30,6 +31,7 @@ class Cost:
     slot_bytes        all that a slot holds; fp32_bytes: the state alone, in FP32
     token_bytes       least bytes that a token moves, the closing of windows included
     floor_us          microseconds of ROWS tokens at the device's bandwidth
+    compiled          archs whose present step was assembled, as the shipped manifest records
     """
 
     spec: str
@@ -44,11 +46,16 @@ class Cost:
     fp32_bytes: int
     token_bytes: float
     floor_us: float
+    compiled: tuple[str, ...] = ()
 
 
 def costs() -> list[Cost]:
     """A row a shipped spec, of its default choices."""
-    return [cost(path.stem) for path in paths.shipped_specs()]
+    book, found = manifest.read(paths.data("generated")), []
+    for name in (path.stem for path in paths.shipped_specs()):
+        archs = tuple(arch for arch in ARCHES if book.assembled(f"{arch}/{name}.py"))
+        found.append(replace(cost(name), compiled=archs))
+    return found
 
 
 def cost(name: str, picks: dict[str, str] | None = None) -> Cost:
@@ -90,13 +97,14 @@ def text() -> str:
     """The table, and what its columns are."""
     header = (
         *("spec", "sub-steps", "reads", "record", "values", "decay", "H/HV x K x V"),
-        *("B/record", "B/slot", "FP32 state", "B/token", f"us, {ROWS} rows"),
+        *("B/record", "B/slot", "FP32 state", "B/token", f"us, {ROWS} rows", "compiled"),
     )
     rows = [
         (
             *(c.spec, c.substeps, c.reads, c.record, c.values, c.decay, c.shape),
             *(f"{c.record_bytes:.1f}", integer(c.slot_bytes), integer(c.fp32_bytes)),
             *(integer(round(c.token_bytes)), f"{c.floor_us:.2f}"),
+            "|".join(c.compiled) or "-",
         )
         for c in costs()
     ]
@@ -104,5 +112,6 @@ def text() -> str:
         "record: values that a token adds to the window of a value head; B/record: their bytes,",
         "keys that the value heads of a key head share once. B/slot, B/token: one layer of one",
         f"request, all value heads. us: B/token times rows over the bandwidth of {device().match}.",
+        "compiled: archs whose present step was assembled, at all published shapes, by nvcc.",
     )
     return "\n".join((table(header, rows), "", *notes))

@@ -3,6 +3,7 @@
 modules    path -> digest of a file that lies in the folder, with the spec, picks, format and arch
            that gave it
 digests    path -> digest of a module that is not kept as a file
+steps      path -> digest of the present step of a module that has records in resources
 resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
            digest of the part of the module's text that the kernel comes from; a list whose entries
            `columns` names
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from leapgen.emit.parts import kernel_digest
 from leapgen.report.doctor import version
 from leapgen.report.usage import Key, Usage
 
@@ -28,25 +30,34 @@ COLUMNS = tuple(f.name for f in fields(Usage) if f.name not in ("path", "models"
 
 @dataclass
 class Manifest:
-    """The three tables, and the TileLang version that resources were measured with. Each record of
+    """The four tables, and the TileLang version that resources were measured with. Each record of
     a GPU's kernel has its nvcc here; on disk, what most have in common stands once."""
 
     tilelang: str = ""
     modules: dict[str, dict[str, Any]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     resources: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)
 
     def forget_all_but(self, paths: set[str], archs: tuple[str, ...]) -> None:
         """Drops entries of modules of these archs that are no longer made."""
-        for entries in (self.modules, self.digests, self.resources):
+        for entries in (self.modules, self.digests, self.resources, self.steps):
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
-    def forget_other_kernels(self, path: str, text: str) -> None:
-        """Drops records of kernels that a module of this text does not build any more."""
+    def renew(self, path: str, text: str) -> None:
+        """Drops records of kernels that a module of this text does not build any more, and notes
+        what its step is now."""
         if path in self.resources:
             rows = self.resources[path]
             self.resources[path] = [r for r in rows if f"def build_{r['kernel']}(" in text]
+            self.steps[path] = kernel_digest(text, ("step",))
+
+    def assembled(self, path: str) -> bool:
+        """Whether the registers of the module's present step are known, at all its shapes."""
+        rows = [r for r in self.resources.get(path, ()) if r["kernel"] == "step"]
+        found = {r["digest"] for r in rows if r["registers"]}
+        return found == {self.steps.get(path)}
 
     def known(self, nvcc: str = "") -> dict[Key, Usage]:
         """Records of this version of TileLang; what another version made says nothing. nvcc: of
@@ -84,6 +95,7 @@ class Manifest:
         parts += [
             _table("modules", {k: json.dumps(v) for k, v in self.modules.items()}),
             _table("digests", {k: json.dumps(v) for k, v in self.digests.items()}),
+            _table("steps", {k: json.dumps(v) for k, v in self.steps.items()}),
             f'  "columns": {json.dumps(COLUMNS)}',
             _table("resources", {k: _records(v, nvcc) for k, v in self.resources.items()}),
         ]
@@ -101,7 +113,8 @@ def read(folder: Path) -> Manifest:
         path: [_record(columns, row, nvcc) for row in rows]
         for path, rows in data["resources"].items()
     }
-    return Manifest(data["tilelang"], data["modules"], data["digests"], resources)
+    steps = data.get("steps", {})
+    return Manifest(data["tilelang"], data["modules"], data["digests"], resources, steps)
 
 
 def _record(columns: list[str], row: list[Any], nvcc: str) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def step(trial: Trial) -> None:
     }
     truth, _, _ = trial.interpreter.step(start, mine)
     name = "step and flush" if trial.plan.windowed else "step"
-    trial.check_state(name, active, truth, flushed, after)
+    trial.check_state(name, active, truth, flushed, after, trial.interpreter.peak(start, mine))
+    trial.follow(active, mine)
     trial.exact[active], o, _ = trial.interpreter.step(trial.exact[active], mine)
     found = tolerance.distance(out.float().cpu().numpy()[live], o)
     trial.ledger.compare("output against float64", found, trial.bound("output", active))
@@ -139,7 +140,7 @@ def _load(trial: Trial, slots: Ints, state: Array, position: Ints) -> None:
     where = torch.tensor(position, dtype=torch.int32)
     device = trial.subject.device
     trial.module.load_state(trial.pool, trial.ids(slots), given.to(device), where.to(device))
-    trial.exact[slots] = state
+    trial.exact[slots], trial.scale[slots] = state, np.abs(state).max(axis=(-2, -1))
     trial.flushes[slots] = 1
 
 
@@ -152,8 +153,9 @@ def round_trip(trial: Trial) -> None:
     if trial.plan.windowed:
         position = before["phase"][[source], 0] + before["cursor"][[source], 0]
     exact, flushes = trial.exact[source].copy(), trial.flushes[source].copy()
+    scale = trial.scale[source].copy()
     _load(trial, np.array([target]), state, position)
-    trial.exact[target], trial.flushes[target] = exact, flushes + 1
+    trial.exact[target], trial.flushes[target], trial.scale[target] = exact, flushes + 1, scale
     rounded = np.ones((1, trial.shape.HV), bool)
     targets, after = np.array([target]), trial.export()
     trial.check_state("materialize to load_state", targets, state, rounded, after)
@@ -165,7 +167,8 @@ def copy(trial: Trial) -> None:
     source, target = trial.rng.permutation(trial.slots)[:2]
     before = trial.adopt()
     trial.module.copy(trial.pool, trial.ids(np.array([source])), trial.ids(np.array([target])))
-    trial.exact[target], trial.flushes[target] = trial.exact[source], trial.flushes[source]
+    for kept in (trial.exact, trial.flushes, trial.scale):
+        kept[target] = kept[source]
     after = trial.export()
     wrong = sum(int(after[n][source].tobytes() != after[n][target].tobytes()) for n in after)
     trial.ledger.equal("copy is exact", wrong, len(after))
@@ -177,7 +180,7 @@ def reset(trial: Trial) -> None:
     slot = trial.rng.permutation(trial.slots)[:1]
     before = trial.adopt()
     trial.module.reset(trial.pool, trial.ids(slot))
-    trial.exact[slot], trial.flushes[slot] = 0, 0
+    trial.exact[slot], trial.flushes[slot], trial.scale[slot] = 0, 0, 0
     trial.ledger.compare("reset: state of an empty slot", np.abs(trial.states(slot)), 0.0)
     trial.check_bystanders("reset", slot, before)
 

@@ -17,6 +17,7 @@ from leapgen.runtime.host import DTYPES, Module, Pool
 from leapgen.runtime.host.checks import check_tensor, check_writable
 from leapgen.runtime.host.drafts import no_drafts
 from leapgen.runtime.host.errors import refuse
+from leapgen.runtime.host.orders import front_of, order_of
 
 
 class _Port:
@@ -113,10 +114,12 @@ class BoundStep:
         self._launches: list[tuple[Callable[..., Any], list[Any]]] = []
         given = (slots, *inputs, out)
         views = [p.view(module, tensor) for p, tensor in zip(self._ports, given, strict=True)]
+        kernels = module.step_kernels(pool, self.rows)
         values = {**pool.arguments, **fixed, **no_drafts(pool)}
         for view in views:
             values |= view
-        for launch in module.step_kernels(pool, self.rows):
+        self._kernels, self._ordered = kernels, bool(front_of(pool, self.rows, kernels))
+        for launch in kernels:
             arguments = [values[name] for name in launch.names]
             for port in self._ports:
                 port.find(launch.names, arguments)
@@ -165,6 +168,8 @@ class BoundStep:
 
     def run(self) -> None:
         """Once more with the last call's tensors, whatever they hold now."""
+        if self._ordered:
+            self._order()
         index = self._index
         if index is None or torch.cuda.current_device() == index:
             for call, arguments in self._launches:
@@ -173,3 +178,11 @@ class BoundStep:
         with torch.cuda.device(index):
             for call, arguments in self._launches:
                 call(*arguments)
+
+    def _order(self) -> None:
+        """Put the order of rows that the current stream has where kernels get it from."""
+        found = order_of(self.pool, self.rows, self._kernels)
+        for launch, (_, arguments) in zip(self._kernels, self._launches, strict=True):
+            for index, name in enumerate(launch.names):
+                if name in found:
+                    arguments[index] = found[name]

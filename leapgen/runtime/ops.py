@@ -24,6 +24,7 @@ import torch
 from leapgen.runtime.bound import BoundStep
 from leapgen.runtime.host import DTYPES, STATE_AXES, ArgumentError, Module, Pool, Shape
 from leapgen.runtime.host.errors import refuse
+from leapgen.runtime.host.orders import Orders
 
 NAMESPACE = "leapgen"
 KEYS = ("CPU", "CUDA")
@@ -66,6 +67,7 @@ class Family:
         self.inputs = tuple(i.name for i in module.inputs)
         self.variants: list[Module] = []
         self._bound: dict[tuple[Any, ...], _Kept] = {}
+        self._orders: dict[int, Orders | None] = {}
         slots, first = "Tensor slots", "int first_slot, int variant"
         given = ", ".join(f"Tensor in_{name}" for name in self.inputs)
         state = "Tensor state, Tensor position, bool v_first"
@@ -114,13 +116,26 @@ class Family:
         module = self.variants[variant]
         # Other tensor objects on the same memory: what is kept here must not keep a pool alive.
         alias = [tensor.detach() for tensor in pool]
-        made = BoundStep(module, self._pool(alias, sizes, module), slots, inputs, out, first)
+        bound = self._pool(alias, sizes, module)
+        bound.orders = self._orders.get(id(pool[0]))
+        made = BoundStep(module, bound, slots, inputs, out, first)
         if len(self._bound) >= KEPT:
             del self._bound[next(iter(self._bound))]
         gone = weakref.ref(pool[0], lambda _: self._bound.pop(key, None))
         rest = tuple(weakref.ref(tensor) for tensor in pool[1:])
         self._bound[key] = _Kept(made, tuple(sizes), (gone, *rest))
         made.run()
+
+    def keep_orders(self, pool: Pool) -> None:
+        """Steps on the pool's tensors have its orders of rows, as long as there are these tensors.
+        They are allocated now: memory that a step takes would belong to the graph that torch makes
+        of the step."""
+        if pool.orders:
+            pool.orders.allocate()
+        tensor = next(iter(pool.values()))
+        if id(tensor) not in self._orders:
+            weakref.finalize(tensor, self._orders.pop, id(tensor), None)
+        self._orders[id(tensor)] = pool.orders
 
     def _load_state(self, *arguments: Any) -> None:
         pool, slots, (state, position, v_first, first), module = self._unpack(arguments)
@@ -172,6 +187,7 @@ class Operators:
                 _FAMILIES[name] = Family(module)
             self.family = _FAMILIES[name]
             self.variant = self.family.variant(module)
+            self.family.keep_orders(pool)
         self.tensors = [*pool.values(), pool.status]
         self.sizes = list(vars(pool.shape).values())
         self.shape = pool.shape

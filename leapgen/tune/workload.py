@@ -78,6 +78,9 @@ class Workload:
         self.inputs = [self.given.rows(self.rows, t) for t in range(min(INPUT_SETS, self.calls))]
         sizes_out = (self.rows, s.HV, s.V)
         self.out = torch.empty(sizes_out, dtype=DTYPES[self.module.output], device=self.device)
+        # Sets stand for layers, whose pools see the same rows again: each has its own orders.
+        have = self.pool.orders
+        self._orders = [have and have.serial() for _ in range(self.sets)]
         self._spread()
 
     @property
@@ -87,8 +90,9 @@ class Workload:
 
     def call(self, module: Module, turn: int) -> None:
         """One token of a set, by the module or by it at other configs."""
-        given = self.inputs[turn % len(self.inputs)]
-        module.step(self.pool, self.slots[turn % self.sets], *given, out=self.out)
+        given, chosen = self.inputs[turn % len(self.inputs)], turn % self.sets
+        self.pool.orders = self._orders[chosen]
+        module.step(self.pool, self.slots[chosen], *given, out=self.out)
 
     def run(self, module: Module) -> Callable[[], None]:
         """All calls once."""

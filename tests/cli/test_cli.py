@@ -17,6 +17,7 @@ from leapgen.formats.table import NAMED
 from leapgen.schedule.buffers import state_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
+GPUS = {"sm90", "sm100", "sm120"}
 
 
 def leapgen(*words: str) -> Result:
@@ -71,6 +72,7 @@ def test_the_table_of_costs_has_every_spec() -> None:
     assert lightning["fp32_bytes"] == 64 * 128 * 128 * 4
     floor = 64 * lightning["token_bytes"] / 4.4e12 * 1e6
     assert abs(lightning["floor_us"] - floor) < 0.01 * floor
+    assert [row["spec"] for row in rows.values() if not set(row["compiled"]) >= GPUS] == []
     assert rows["gdn"]["record_bytes"] == 4 + 2 * 128 + 2 * 128 / 2  # a key head, two value heads
 
 

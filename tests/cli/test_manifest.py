@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from leapgen.emit.parts import kernel_digest
 from leapgen.report import manifest, usage
 from leapgen.report.usage import Usage
 
@@ -56,8 +57,22 @@ def test_records_without_a_version_are_of_none_that_is_known(tmp_path: Path) -> 
 
 def test_records_of_kernels_that_are_gone_go(tmp_path: Path) -> None:
     book = stored(tmp_path, STEP, FLUSH, ON_CPU)
-    book.forget_other_kernels("sm90/x.py", "def build_flush(K):\n    return step\n")
+    book.renew("sm90/x.py", "def build_flush(K):\n    return step\n")
     assert set(book.known()) == {FLUSH.key, ON_CPU.key}
+
+
+def test_a_step_counts_as_assembled_while_its_text_is_the_same(tmp_path: Path) -> None:
+    text = "def build_step(K):\n    return K\n"
+    step = replace(STEP, digest=kernel_digest(text, ("step",)))
+    book = stored(tmp_path, step, replace(step, K=16), FLUSH)
+    assert not book.assembled(STEP.path)
+    book.renew(STEP.path, text)
+    assert book.assembled(STEP.path)
+    (tmp_path / manifest.NAME).write_text(book.text())
+    assert manifest.read(tmp_path).assembled(STEP.path)
+    assert not manifest.read(tmp_path).assembled(ON_CPU.path)
+    book.renew(STEP.path, text.replace("return K", "return 2 * K"))
+    assert not book.assembled(STEP.path)
 
 
 def test_some_kernels_measured_again_leave_the_others(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ SPECS = tuple(
 )
 H, HV = 2, 4
 FRAGMENT, PLAIN = (128, 128), (16, 24)  # (K, V): one for each payload order
-KNOWN = ("slots", "cursor", "phase", "source", "target", "position")  # integers of the host
+KNOWN = ("slots", "cursor", "phase", "source", "target", "position", "order")  # the host's integers
 COLD, WARM = 4, 1  # rounds of the fit, which a kernel decides by its old factors
 
 
@@ -121,7 +121,8 @@ class Counted:
         known: dict[str, Any] = {
             "scalars": scalars,
             "ints": {n: x.numpy() for n, x in tensors.items() if n in KNOWN},
-            "assumed": {"rounds": self.rounds},
+            # How many rows were found before this one decides where it is written, not whether.
+            "assumed": {"rounds": self.rounds, "s_found": 0},
         }
         grid = range(min(scalars["num_rows"] * HV, self.most))
         touched = [self._touches(b, **known) for b in grid]

@@ -47,6 +47,16 @@ def test_other_archs(make_lab: Make, other: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [("kda", {}), ("gdn2", {}), ("linear_attention", {"picks": {"normaliser": "column"}})],
+)
+def test_more_drafts_than_registers_hold(make_lab: Make, arch: str, spec: str, more: Any) -> None:
+    """Their reads are kept eight drafts at a time; outputs that are quotients too."""
+    walk(make_lab(spec, PLAIN, arch=arch, drafts=11, seed=5, **more), 40, seed=5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", [PLAIN, MATRIX])
 def test_later_drafts_change_nothing(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
     """Outputs of a prefix, and the slot once it is committed, are equal to the bit."""

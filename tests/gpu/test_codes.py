@@ -11,13 +11,13 @@ import pytest
 from leapgen.formats.grids import GRIDS
 from leapgen.runtime.module import present_arch
 
-PLACE = Path(__file__).resolve().parents[1] / "runtime" / "test_composed.py"
-SPEC = importlib.util.spec_from_file_location("composed_tests", PLACE)
+PLACE = Path(__file__).resolve().parents[1] / "runtime" / "composed_codes.py"
+SPEC = importlib.util.spec_from_file_location("composed_codes", PLACE)
 assert SPEC is not None
 assert SPEC.loader is not None
-composed_tests = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = composed_tests
-SPEC.loader.exec_module(composed_tests)
+composed_codes = importlib.util.module_from_spec(SPEC)
+sys.modules[SPEC.name] = composed_codes
+SPEC.loader.exec_module(composed_codes)
 
 NARROW = [n for n, g in GRIDS.items() if not g.wide and not n.startswith("fitted")]
 SCALES = ("value-bf16", "keys32-e4m3", "keys32-e8m0-floor")
@@ -35,4 +35,4 @@ def choices() -> list[str]:
 
 @pytest.mark.parametrize("name", choices())
 def test_every_code(name: str) -> None:
-    composed_tests.every_code(name, present_arch().name)
+    composed_codes.every_code(name, present_arch().name)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 300
+SECONDS = 400
 
 
 def test_every_spec(

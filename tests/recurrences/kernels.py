@@ -20,11 +20,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+# Every process has one core: threads of NumPy's products would wait for each other.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT)]
@@ -191,24 +194,45 @@ def against_fla(case: Case, device: str) -> dict[str, Any]:
     }
 
 
-def whole(case: Case, arch: str) -> list[dict[str, Any]]:
-    """All runs of a case, each beside the package's."""
+def runs_of(case: Case) -> list[tuple[str | None, Heads | None]]:
+    """Format and shape of each run of a case; None: what the spec ships with."""
+    found: list[tuple[str | None, Heads | None]] = [(EXACT, SMALL), (None, None)]
+    if len(case) == 1:
+        spec = pipeline.parse(str(ROOT / f"specs/{case[0]}.yaml"))
+        found += [(None, heads) for heads in model_heads(spec)]
+    return found
+
+
+def work(case: Case, arch: str, run: tuple[str | None, Heads | None] | None) -> dict[str, Any]:
+    """One run of a case, or, without one, how far the package's function is."""
     with one_thread():
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        theirs = against_fla(case, device)
-        runs = [check(case, arch, EXACT, SMALL), check(case, arch, None, None)]
-        if len(case) == 1:
-            spec = pipeline.parse(str(ROOT / f"specs/{case[0]}.yaml"))
-            runs += [check(case, arch, None, heads) for heads in model_heads(spec)]
-        return [{**run, **theirs} for run in runs]
+        if run is None:
+            return against_fla(case, "cuda" if torch.cuda.is_available() else "cpu")
+        return check(case, arch, *run)
 
 
-def every(arch: str, workers: int, cases: tuple[Case, ...]) -> Iterator[dict[str, Any]]:
-    """All cases, in processes of their own: compiling takes most of the time."""
+def size(run: tuple[str | None, Heads | None] | None) -> int:
+    """What a run takes, to begin with the longest."""
+    heads = run[1] if run else None
+    return heads.HV * heads.K * heads.V if heads else 0
+
+
+def every(arch: str, workers: int, cases: tuple[Case, ...]) -> list[dict[str, Any]]:
+    """All runs, in processes: compiling takes most of the time. Each is printed as it ends."""
+    tasks = [(case, run) for case in cases for run in (None, *runs_of(case))]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as executor:
-        for rows in executor.map(whole, cases, [arch] * len(cases)):
-            yield from rows
+        futures = {}
+        for at in sorted(range(len(tasks)), key=lambda at: -size(tasks[at][1])):
+            case, run = tasks[at]
+            futures[executor.submit(work, case, arch, run)] = at
+        found: dict[int, dict[str, Any]] = {}
+        for future in as_completed(futures):
+            found[futures[future]] = future.result()
+            sys.stdout.write(json.dumps(found[futures[future]]) + "\n")
+            sys.stdout.flush()
+    theirs = {case: found[at] for at, (case, run) in enumerate(tasks) if run is None}
+    return [{**found[at], **theirs[case]} for at, (case, run) in enumerate(tasks) if run]
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
@@ -260,11 +284,8 @@ def main() -> int:
     parser.add_argument("specs", nargs="*", help="names of specs; all of them if absent")
     options = parser.parse_args()
     cases = tuple(c for c in published.PUBLISHED if not options.specs or c[0] in options.specs)
-    started, rows = time.perf_counter(), []
-    for row in every(options.arch, options.workers, cases):
-        rows.append(row)
-        sys.stdout.write(json.dumps(row) + "\n")
-        sys.stdout.flush()
+    started = time.perf_counter()
+    rows = every(options.arch, options.workers, cases)
     command = f"python tests/recurrences/kernels.py --arch {options.arch} --out FILE"
     if options.out:
         write_atomic(options.out, record(rows, command, time.perf_counter() - started))

@@ -13,6 +13,8 @@ from leapgen.oracle.stepwise import Stepwise
 from leapgen.oracle.streams import DECAYS, Heads, stream
 from leapgen.oracle.tolerance import SMALLEST, distance
 from leapgen.oracle.windowed import WindowModel
+from leapgen.report.subjects import one_thread, subject
+from leapgen.report.verify import operate
 from leapgen.runtime.assemble import import_module, store
 from leapgen.spec.loader import loads
 from leapgen.spec.model import Spec
@@ -141,3 +143,19 @@ def test_a_step_that_reads_once_traces_for_gpus(tmp_path: Path) -> None:
     config = module.config("step", shape, None)
     assert config["held"]
     module.kernels["step"].build(*shape.builder_arguments, **config)
+
+
+def test_a_sub_step_that_erases_what_the_one_before_wrote(tmp_path: Path) -> None:
+    """Little is left of the state, so the rounding of two large records is much of it."""
+    text = """recurrence:
+  native: S + k @ v.T - k @ ((S + k @ v.T).T @ r).T
+  substeps: [{key: k, value: v}, {key: k, read: r}]
+  output: {query: q}
+"""
+    head = HEAD.replace("leapquant-int8, window: 16", "fp32-window, window: 3, records: bf16")
+    path = tmp_path / "found.yaml"
+    path.write_text(head + "let: {k: 'l2norm(k)', r: 'l2norm(k + 0.5 * q)'}\n" + text)
+    chain = pipeline.compile(str(path), "cpu")
+    with one_thread():
+        section = operate(chain, subject(chain.source, "cpu"), chain.plan.shape(16, 24, 2, 4), 40)
+    assert [c.row for c in section.ledger.checks.values() if not c.ok] == []

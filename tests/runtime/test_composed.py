@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from composed_codes import SIZE, chain_of, every_code, subject_of
 
 from leapgen import pipeline
 from leapgen.formats import choices as rules
 from leapgen.formats.composed import Composed, composed
-from leapgen.formats.table import NAMED, format_spelled
+from leapgen.formats.table import NAMED
 from leapgen.oracle.in_place import model_of
 from leapgen.oracle.streams import Heads, stream
-from leapgen.report.subjects import Subject, one_thread, subject
+from leapgen.report.subjects import one_thread, subject
 from leapgen.report.verify import operate
 from leapgen.runtime.host import DTYPES
 from leapgen.schedule.arch import arch_named
 from leapgen.schedule.plan import make_plan
 
-SIZE = (16, 24, 2, 4)
 SMALL_FLOATS = ("fp8-step", "fp8-window", "mxfp8", "nvfp4", "nvfp6", "mxfp6", "mxfp6[payload=e3m2]")
 CODES = ("int4-step", "int8-window[payload=int5]", "int6-step", "fp8-step", "mxfp4", "nvfp6")
 CONVERTED = ("mxfp4", *(pytest.param(n, marks=pytest.mark.slow) for n in SMALL_FLOATS))
@@ -31,36 +30,6 @@ LIVES = (("kda", "leap5"), ("kda", "nvfp4"), ("gdn", "int8-step-sr"))
 STOCHASTIC = ("bf16-step-sr", "int8-step-sr", "int8-window[rounding=stochastic]")
 PRODUCTS = ("leap8", "leap6", "leap5", "leap4", "leapquant-int6", "leapquant-int4")
 EMULATED = (("gdn", "mxfp4"), ("kda", "quarot-4"))
-
-
-@cache
-def chain_of(spec: str, format: str, arch: str) -> pipeline.Chain:
-    """The chain of a format that need not be a named one."""
-    chain = pipeline.compile(spec, "cpu")
-    state = replace(chain.spec.state, compensators=None, smoothing=None)
-    row = format_spelled(format)
-    plan = make_plan(chain.window, state, arch_named(arch), row)
-    return replace(chain, plan=plan)
-
-
-@cache
-def subject_of(spec: str, format: str, arch: str) -> Subject:
-    return subject(chain_of(spec, format, arch).source, arch)
-
-
-def random_parts(pool: Any, format: Composed, rng: np.random.Generator) -> None:
-    """Every code in the payload, and scales of one size."""
-    for name in pool:
-        array = pool[name]
-        if name.startswith("payload"):
-            raw = rng.integers(0, 256, array.shape)
-            raw.reshape(-1)[: min(256, raw.size)] = np.arange(min(256, raw.size))
-            if format.choices.payload == "e4m3":
-                raw[raw & 127 == 127] = 0  # NaN
-            array[...] = raw.astype(np.uint8).view(array.dtype) if array.itemsize == 1 else raw
-        elif name in ("block_scale", "value_scale", "tensor_scale"):
-            first = 0x3F80 if array.dtype == np.uint16 else 100  # BF16's one
-            array[...] = rng.integers(first, first + 20, array.shape)
 
 
 @pytest.mark.parametrize("arch", ["cpu", "sm90"])
@@ -73,28 +42,6 @@ def test_every_code_is_what_the_model_reads(name: str, arch: str) -> None:
 @pytest.mark.parametrize("name", CONVERTED)
 def test_every_code_by_instructions(name: str) -> None:
     every_code(name, "sm100")
-
-
-def every_code(name: str, arch: str) -> None:
-    chain, found = chain_of("gdn", name, arch), subject_of("gdn", name, arch)
-    shape = chain.plan.shape(*SIZE)
-    model = model_of(chain.spec, chain.plan, shape, 2)
-    assert isinstance(chain.plan.format, Composed)
-    random_parts(model.pool, chain.plan.format, np.random.default_rng(3))
-    with one_thread():
-        pool = found.module.allocate(2, H=2, HV=4, K=16, V=24, device=found.device)
-        slots = torch.arange(2, dtype=torch.int32, device=found.device)
-        data = found.module.export(pool, slots)
-        for b in chain.plan.buffers:
-            if b.role in ("payload", "scale"):
-                data[b.name] = torch.from_numpy(model.pool[b.name].copy())
-        found.module.import_(pool, slots, data)
-        state = found.module.materialize(pool, slots).cpu().numpy()
-    expected = np.swapaxes(model.state(np.arange(2)), -1, -2)
-    assert len(np.unique(expected)) > 12
-    if chain.plan.windowed:  # codes of -0, to which the sum of no records is added
-        state, expected = state + np.float32(0), expected + np.float32(0)
-    assert (state.view(np.uint32) == np.ascontiguousarray(expected).view(np.uint32)).all()
 
 
 def life(spec: str, name: str, arch: str, rounds: int) -> None:

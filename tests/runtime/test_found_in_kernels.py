@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_composed import chain_of
+from composed_codes import chain_of
 
 from leapgen.oracle.streams import Heads, stream
 from leapgen.report.subjects import one_thread, subject

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from test_composed import PRODUCTS, chain_of, random_parts, subject_of
+from composed_codes import chain_of, random_parts, subject_of
+from test_composed import PRODUCTS
 
 from leapgen.formats.composed import Composed
 from leapgen.oracle.in_place import model_of

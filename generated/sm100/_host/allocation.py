@@ -21,6 +21,7 @@ from .descriptors import (
     Shape,
 )
 from .errors import ArgumentError, refuse
+from .orders import Orders, orders_for
 from .pool import Pool
 
 
@@ -145,8 +146,15 @@ class Allocation(Base):
                 units = tensor.stride(axis) * tensor.itemsize // ALIGNMENT
                 size = sizes[axis] if used else 0
                 arguments[f"{name}_{word}"] = stride_argument(name, word, size, units)
-        ordered = {b.name: tensors[b.name] for b in self.slot_buffers(shape)}
-        return Pool(ordered, status, shape, self._tag(shape), arguments)
+        in_order = {b.name: tensors[b.name] for b in self.slot_buffers(shape)}
+        orders = self._orders(slots, shape, device)
+        return Pool(in_order, status, shape, self._tag(shape), arguments, orders)
+
+    def _orders(self, slots: int, shape: Shape, device: torch.device) -> Orders | None:
+        config = self.config("step", shape)
+        if "fused" not in config:  # no step closes windows
+            return None
+        return orders_for(slots, shape.HV, config["min_blocks"], device)
 
     def _tag(self, shape: Shape) -> str:
         def make() -> str:

@@ -54,7 +54,7 @@ class Launches(Allocation):
             raise CompileError(f"{where}: {reason}") from None
         buffers = func.buffer_map
         names = tuple(buffers[p].name if p in buffers else p.name for p in func.params)
-        return Launch(names, call, bool(config.get("fused")))
+        return Launch(names, call, bool(config.get("fused")), config.get("min_blocks", 0))
 
     def _launch(
         self,

@@ -91,11 +91,16 @@ class Once:
 
 @dataclass(frozen=True)
 class Launch:
-    """A compiled kernel and the names of its parameters, in order. fused: a step that flushes."""
+    """A compiled kernel and the names of its parameters, in order.
+
+    fused   a step that flushes
+    blocks  that a multiprocessor holds at once; 0: unknown
+    """
 
     names: tuple[str, ...]
     call: Callable[..., Any]
     fused: bool = False
+    blocks: int = 0
 
     def __call__(self, values: Mapping[str, Any]) -> None:
         """Run it on arguments by name."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .checks import flat
 from .descriptors import Shape
+
+if TYPE_CHECKING:
+    from .orders import Orders
 
 
 class Pool(Mapping[str, torch.Tensor]):
@@ -20,6 +23,7 @@ class Pool(Mapping[str, torch.Tensor]):
     shape      shape-time numbers
     tag        the plan, payload order and shape it was made for
     forced     slots that checkpoints have flushed before their window was full
+    orders     of the rows of steps, or none: see orders.py
     arguments  what kernels receive of it
     """
 
@@ -30,6 +34,7 @@ class Pool(Mapping[str, torch.Tensor]):
         shape: Shape,
         tag: str,
         arguments: Mapping[str, Any],
+        orders: Orders | None = None,
     ) -> None:
         self._tensors = dict(tensors)
         self.slots = next(iter(self._tensors.values())).shape[0]
@@ -37,7 +42,9 @@ class Pool(Mapping[str, torch.Tensor]):
         self.shape = shape
         self.tag = tag
         self.forced = 0
-        self.arguments = {**arguments, "status": flat(status), "num_slots": self.slots}
+        self.orders = orders
+        given = {"status": flat(status), "num_slots": self.slots}
+        self.arguments = {**arguments, **given, "order": given["status"], "front_rows": 0}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._tensors[name]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from .compilation import Launch
 from .drafts import LEAVE, Drafts, no_drafts
+from .orders import order_of
 from .pool import Pool
 
 
@@ -33,7 +37,8 @@ class Steps(Drafts):
         out = self._operands(pool, {"row": rows}, inputs, out, values)
         if check:
             self._inspect(pool, slots, first_slot, limit=pool.shape.P - 1)
-        self._run(self.step_kernels(pool, rows), pool, {**values, **no_drafts(pool)}, check)
+        kernels = self.step_kernels(pool, rows)
+        self._run(kernels, pool, {**values, **own_arguments(pool, rows, kernels)}, check)
         return out
 
     def step_kernels(self, pool: Pool, rows: int) -> list[Launch]:
@@ -55,3 +60,8 @@ class Steps(Drafts):
             self._inspect(pool, slots, first_slot, limit=pool.shape.P)
         if self.windowed:
             self._launch("flush", pool, rows, {**values, **no_drafts(pool, LEAVE)}, check)
+
+
+def own_arguments(pool: Pool, rows: int, kernels: Sequence[Launch]) -> dict[str, Any]:
+    """What the kernels of a step receive that no caller gives."""
+    return {**no_drafts(pool), **order_of(pool, rows, kernels)}

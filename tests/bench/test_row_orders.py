@@ -1,0 +1,24 @@
+"""What an order of rows saves: the run itself, and that it needs a GPU to say anything."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from leapgen.bench import row_orders
+
+
+def test_both_runs_end_with_the_same_bits() -> None:
+    found = row_orders.result("gdn", 1, 2, 5, torch.device("cpu"), repeats=1)
+    assert found.equal
+    assert found.front == 0
+    assert min(found.ordered_us, found.natural_us, found.step_us) > 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_a_gpu_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["row_orders", "gdn:1/2:5"])
+    assert row_orders.main() == 4
+    assert "GPU" in capsys.readouterr().err
