@@ -251,6 +251,7 @@ HALVES = (
     + "static __device__ __forceinline__ unsigned h2_pack(float low, float high)"
     + ' { unsigned d; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low)); return d; }\n'
     + product_function("product", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, "f", 6)
+    + product_function("product32", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", 4, "f", 6)
     + product_function("update16", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 2, "r", 6)
     + product_function("update8", "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", 2, "r", 3)
 )
@@ -354,23 +355,6 @@ def part_row(runs):
 def part_turns(K, R):
     """How many parts of the keys take turns in a warp's products: many ranks leave room for half of them."""
     return 2 if R > 4 and K // 32 % 2 == 0 else 1
-
-
-def gram_tables(R):
-    """Rows and columns of the entries of a lower triangle: words of ten entries, three bits each."""
-    entries = [(i, j) for i in range(R) for j in range(i + 1)]
-    groups = [entries[i : i + 10] for i in range(0, len(entries), 10)]
-    return tuple(
-        [sum(e[axis] << 3 * i for i, e in enumerate(group)) for group in groups] for axis in (0, 1)
-    )
-
-
-def gram_digit(table, number):
-    """Entry of one of gram_tables; number: a TIR expression."""
-    word = T.int32(table[-1] if table else 0)
-    for index in range(len(table) - 2, -1, -1):
-        word = T.if_then_else(number < 10 * (index + 1), T.int32(table[index]), word)
-    return (word >> (number % 10 * 3 if len(table) > 1 else number * 3)) & 7
 
 
 def by_words(K, V, P, R):
@@ -495,9 +479,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     SLICE = RANK * PART  # floats of a warp's products with all compensators
     WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
-    ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
-    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
     if fused:
         SCRATCH = ROOM = max(SCRATCH, ROOM)
     @T.prim_func
@@ -1479,7 +1461,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                         m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
-                        m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                        m_gram = T.alloc_shared((64,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
@@ -1591,7 +1573,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
                             m_best[6] = T.uint32(1) << T.Cast("uint32", gg)
                         for ee in T.unroll(KEYS * R):
-                            m_top[4] = T.max(m_top[4], magnitude(m_old_keys[ee]))
+                            m_top[4] = T.max(m_top[4], T.abs(m_old_keys[ee]))
                         m_four[0] = T.uint32(0)
                         for ee in T.unroll(4):
                             m_four[0] = h2("max", m_four[0], h2("abs", m_x_words[ee]))
@@ -1824,13 +1806,11 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
-                        m_lower = T.alloc_local((RANK * RANK,), "float32")
+                        m_lower = T.alloc_local((RANK,), "float32")
                         m_unit_of = T.alloc_local((RANK,), "float32")
                         m_product = T.alloc_local((4,), "float32")
                         m_eight = T.alloc_local((8,), "float32")
                         m_columns = T.alloc_local((COLUMNS,), "uint32")
-                        for ee in T.unroll(RANK * RANK):
-                            m_lower[ee] = 0.0
                         if R > 0:
                             m_share = T.min(6 - m_shift, 15)
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
@@ -1892,44 +1872,67 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for jj in T.unroll(R):
                                             m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
-                                # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
-                                for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
-                                    m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
-                                    m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
-                                    if ii * WARPS + warp < ENTRIES:
-                                        m_dot = T.alloc_var("float32")
-                                        m_dot = 0.0
-                                        for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
-                                        m_dot = T.warp_reduce_sum(m_dot)
-                                        if lane == 0:
-                                            m_gram[m_row * R + m_column] = m_dot
-                                T.sync_threads()
-                                # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
-                                # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
-                                for jj in T.unroll(R):
-                                    m_unit_of[jj] = T.if_then_else(
-                                        m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
-                                    )
-                                for jj in T.unroll(R):
+                                # The first warp alone, by matrix products: others would only do the same.
+                                if warp == 0:
+                                    # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
+                                    # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
+                                    for ee in T.unroll(4):
+                                        m_product[ee] = 0.0
+                                    for jj in T.unroll(4 * BLOCK):
+                                        for ee in T.unroll(2):
+                                            m_eight[ee] = 0.0
+                                            if gg < R:
+                                                m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
+                                            m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                            m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                        h2_into(
+                                            "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
+                                        )
+                                    for ee in T.unroll(2):
+                                        m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                                    T.sync_warp()
+                                    # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
+                                    # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                                    for jj in T.unroll(R):
+                                        m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                                    m_length = T.alloc_var("float32")  # of the column, squared
+                                    m_length = 2.0 * m_gram[lane % 8 * 9]
                                     m_pivot = T.alloc_var("float32")
-                                    m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
-                                    for mm_ in T.unroll(jj):
-                                        m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
-                                    m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
-                                    for ii in T.unroll(R - 1 - jj):
-                                        m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
-                                        for mm_ in T.unroll(jj):
-                                            m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
-                                        m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                                    m_own = T.alloc_var("float32")
+                                    m_own = 0.0
+                                    for jj in T.unroll(R):
+                                        m_pivot = T.rsqrt(
+                                            T.max(
+                                                m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                            )
+                                        )
+                                        m_pivot = T.shfl_sync(
+                                            T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                        )
+                                        m_lower[jj] = m_lower[jj] * m_pivot
+                                        for ii in T.unroll(R - 1 - jj):
+                                            m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                                m_lower[jj], jj + 1 + ii
+                                            )
+                                        if lane % 8 == jj:
+                                            m_own = m_pivot
+                                            m_lower[jj] = 1.0
+                                    T.sync_warp()
+                                    if lane < R:
+                                        for jj in T.unroll(R):
+                                            m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                                T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
                                             for mm_ in T.unroll(jj):
-                                                m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                                m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
                                         for jj in T.unroll(R):
                                             # As it will be stored: what is subtracted is what a read adds.
                                             m_y[ii * R + jj] = kept(
@@ -2020,6 +2023,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         2 * m_shift + m_share
                                     )
                                 )
+                            for ee in T.unroll(4):
                                 # Old and new ones in one product, so that what is large cancels before anything is rounded.
                                 m_low[ee] = m_x[ee]
                                 if SPAN == 2:
@@ -2801,9 +2805,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
     SLICE = RANK * PART  # floats of a warp's products with all compensators
     WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
-    ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
-    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
 
     @T.prim_func
     def flush(
@@ -2929,7 +2931,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                         m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                         m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
-                        m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                        m_gram = T.alloc_shared((64,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
@@ -3038,7 +3040,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                         if h2("abs", m_x_words[0] | m_x_words[1] | m_x_words[2] | m_x_words[3]) != T.uint32(0):
                             m_best[6] = T.uint32(1) << T.Cast("uint32", gg)
                         for ee in T.unroll(KEYS * R):
-                            m_top[4] = T.max(m_top[4], magnitude(m_old_keys[ee]))
+                            m_top[4] = T.max(m_top[4], T.abs(m_old_keys[ee]))
                         m_four[0] = T.uint32(0)
                         for ee in T.unroll(4):
                             m_four[0] = h2("max", m_four[0], h2("abs", m_x_words[ee]))
@@ -3268,13 +3270,11 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
-                        m_lower = T.alloc_local((RANK * RANK,), "float32")
+                        m_lower = T.alloc_local((RANK,), "float32")
                         m_unit_of = T.alloc_local((RANK,), "float32")
                         m_product = T.alloc_local((4,), "float32")
                         m_eight = T.alloc_local((8,), "float32")
                         m_columns = T.alloc_local((COLUMNS,), "uint32")
-                        for ee in T.unroll(RANK * RANK):
-                            m_lower[ee] = 0.0
                         if R > 0:
                             m_share = T.min(6 - m_shift, 15)
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
@@ -3336,44 +3336,67 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         for jj in T.unroll(R):
                                             m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                                 T.sync_threads()
-                                # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
-                                for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
-                                    m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
-                                    m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
-                                    if ii * WARPS + warp < ENTRIES:
-                                        m_dot = T.alloc_var("float32")
-                                        m_dot = 0.0
-                                        for jj in T.unroll(BLOCK):
-                                            m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
-                                        m_dot = T.warp_reduce_sum(m_dot)
-                                        if lane == 0:
-                                            m_gram[m_row * R + m_column] = m_dot
-                                T.sync_threads()
-                                # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
-                                # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
-                                for jj in T.unroll(R):
-                                    m_unit_of[jj] = T.if_then_else(
-                                        m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
-                                    )
-                                for jj in T.unroll(R):
+                                # The first warp alone, by matrix products: others would only do the same.
+                                if warp == 0:
+                                    # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
+                                    # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
+                                    for ee in T.unroll(4):
+                                        m_product[ee] = 0.0
+                                    for jj in T.unroll(4 * BLOCK):
+                                        for ee in T.unroll(2):
+                                            m_eight[ee] = 0.0
+                                            if gg < R:
+                                                m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
+                                            m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                            m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                        h2_into(
+                                            "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
+                                        )
+                                    for ee in T.unroll(2):
+                                        m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                                    T.sync_warp()
+                                    # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
+                                    # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                                    for jj in T.unroll(R):
+                                        m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                                    m_length = T.alloc_var("float32")  # of the column, squared
+                                    m_length = 2.0 * m_gram[lane % 8 * 9]
                                     m_pivot = T.alloc_var("float32")
-                                    m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
-                                    for mm_ in T.unroll(jj):
-                                        m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
-                                    m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
-                                    for ii in T.unroll(R - 1 - jj):
-                                        m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
-                                        for mm_ in T.unroll(jj):
-                                            m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
-                                        m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                                    m_own = T.alloc_var("float32")
+                                    m_own = 0.0
+                                    for jj in T.unroll(R):
+                                        m_pivot = T.rsqrt(
+                                            T.max(
+                                                m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                            )
+                                        )
+                                        m_pivot = T.shfl_sync(
+                                            T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                        )
+                                        m_lower[jj] = m_lower[jj] * m_pivot
+                                        for ii in T.unroll(R - 1 - jj):
+                                            m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                                m_lower[jj], jj + 1 + ii
+                                            )
+                                        if lane % 8 == jj:
+                                            m_own = m_pivot
+                                            m_lower[jj] = 1.0
+                                    T.sync_warp()
+                                    if lane < R:
+                                        for jj in T.unroll(R):
+                                            m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                                T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
                                             for mm_ in T.unroll(jj):
-                                                m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                                m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
                                         for jj in T.unroll(R):
                                             # As it will be stored: what is subtracted is what a read adds.
                                             m_y[ii * R + jj] = kept(
@@ -3464,6 +3487,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         2 * m_shift + m_share
                                     )
                                 )
+                            for ee in T.unroll(4):
                                 # Old and new ones in one product, so that what is large cancels before anything is rounded.
                                 m_low[ee] = m_x[ee]
                                 if SPAN == 2:
@@ -4315,9 +4339,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
     SLICE = RANK * PART  # floats of a warp's products with all compensators
     WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
     COLUMNS = power_of_two(K // 8)
-    ENTRIES = R * (R + 1) // 2  # of a lower triangle
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
-    GRAM_ROWS, GRAM_COLUMNS = gram_tables(R)
 
     @T.prim_func
     def load_state(
@@ -4405,7 +4427,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                 m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                 m_keys = T.alloc_shared((K + 32,), "float16")
-                m_gram = T.alloc_shared((RANK * RANK,), "float32", scope="shared")
+                m_gram = T.alloc_shared((64,), "float32", scope="shared")
                 m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                 m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                 rounds = T.alloc_var("int32")
@@ -4474,13 +4496,11 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         # Value channels of a tile's rows 2 tt and 2 tt + 1, then of the rows 8 below.
                         m_x[2 * ee] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x5410)
                         m_x[2 * ee + 1] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x7632)
-                m_lower = T.alloc_local((RANK * RANK,), "float32")
+                m_lower = T.alloc_local((RANK,), "float32")
                 m_unit_of = T.alloc_local((RANK,), "float32")
                 m_product = T.alloc_local((4,), "float32")
                 m_eight = T.alloc_local((8,), "float32")
                 m_columns = T.alloc_local((COLUMNS,), "uint32")
-                for ee in T.unroll(RANK * RANK):
-                    m_lower[ee] = 0.0
                 if R > 0:
                     m_share = T.min(6 - m_shift, 15)
                     for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
@@ -4535,44 +4555,67 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 for jj in T.unroll(R):
                                     m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
                         T.sync_threads()
-                        # Gram matrix Y^T Y, lower half: a warp an element. A table of rows and columns as digits of a number.
-                        for ii in T.unroll((ENTRIES + WARPS - 1) // WARPS):
-                            m_row = gram_digit(GRAM_ROWS, ii * WARPS + warp)
-                            m_column = gram_digit(GRAM_COLUMNS, ii * WARPS + warp)
-                            if ii * WARPS + warp < ENTRIES:
-                                m_dot = T.alloc_var("float32")
-                                m_dot = 0.0
-                                for jj in T.unroll(BLOCK):
-                                    m_dot += m_scratch[m_row * WHOLE + part_place(32 * jj + lane, K, BLOCK)] * m_scratch[m_column * WHOLE + part_place(32 * jj + lane, K, BLOCK)]
-                                m_dot = T.warp_reduce_sum(m_dot)
-                                if lane == 0:
-                                    m_gram[m_row * R + m_column] = m_dot
-                        T.sync_threads()
-                        # Cholesky of the columns at length one, regularised: above FP32's epsilon, or a singular Gram matrix
-                        # turns to noise. The diagonal keeps reciprocals; a column of zeros stays one.
-                        for jj in T.unroll(R):
-                            m_unit_of[jj] = T.if_then_else(
-                                m_gram[jj * R + jj] > 1e-30, T.rsqrt(m_gram[jj * R + jj]), 0.0
-                            )
-                        for jj in T.unroll(R):
+                        # The first warp alone, by matrix products: others would only do the same.
+                        if warp == 0:
+                            # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
+                            # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
+                            for ee in T.unroll(4):
+                                m_product[ee] = 0.0
+                            for jj in T.unroll(4 * BLOCK):
+                                for ee in T.unroll(2):
+                                    m_eight[ee] = 0.0
+                                    if gg < R:
+                                        m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
+                                    m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                        0xFFFFE000
+                                    )
+                                    m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                        0xFFFFE000
+                                    )
+                                h2_into(
+                                    "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
+                                )
+                            for ee in T.unroll(2):
+                                m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                            T.sync_warp()
+                            # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
+                            # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                            for jj in T.unroll(R):
+                                m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                            m_length = T.alloc_var("float32")  # of the column, squared
+                            m_length = 2.0 * m_gram[lane % 8 * 9]
                             m_pivot = T.alloc_var("float32")
-                            m_pivot = T.if_then_else(m_unit_of[jj] > 0.0, 1.0, 0.0) + RIDGE * R
-                            for mm_ in T.unroll(jj):
-                                m_pivot -= m_lower[jj * R + mm_] * m_lower[jj * R + mm_]
-                            m_lower[jj * R + jj] = T.rsqrt(T.max(m_pivot, PIVOT_FLOOR * R))
-                            for ii in T.unroll(R - 1 - jj):
-                                m_pivot = m_gram[(jj + 1 + ii) * R + jj] * m_unit_of[jj + 1 + ii] * m_unit_of[jj]
-                                for mm_ in T.unroll(jj):
-                                    m_pivot -= m_lower[(jj + 1 + ii) * R + mm_] * m_lower[jj * R + mm_]
-                                m_lower[(jj + 1 + ii) * R + jj] = m_pivot * m_lower[jj * R + jj]
+                            m_own = T.alloc_var("float32")
+                            m_own = 0.0
+                            for jj in T.unroll(R):
+                                m_pivot = T.rsqrt(
+                                    T.max(
+                                        m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                    )
+                                )
+                                m_pivot = T.shfl_sync(
+                                    T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                )
+                                m_lower[jj] = m_lower[jj] * m_pivot
+                                for ii in T.unroll(R - 1 - jj):
+                                    m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                        m_lower[jj], jj + 1 + ii
+                                    )
+                                if lane % 8 == jj:
+                                    m_own = m_pivot
+                                    m_lower[jj] = 1.0
+                            T.sync_warp()
+                            if lane < R:
+                                for jj in T.unroll(R):
+                                    m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                        T.sync_threads()
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
                                 for jj in T.unroll(R):
-                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_unit_of[jj]
+                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
                                     for mm_ in T.unroll(jj):
-                                        m_y[ii * R + jj] -= m_lower[jj * R + mm_] * m_y[ii * R + mm_]
-                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_lower[jj * R + jj]
+                                        m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
                                 for jj in T.unroll(R):
                                     # As it will be stored: what is subtracted is what a read adds.
                                     m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
@@ -4635,6 +4678,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                 2 * m_shift + m_share
                             )
                         )
+                    for ee in T.unroll(4):
                         m_x[ee] = T.if_then_else(tt < SPAN, m_x[ee], T.uint32(0))
                 else:
                     # The scratch rows still serve what came before.
