@@ -564,7 +564,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 if front_rows > 0:
                     s_turn = order[bid]
                     if s_turn >= 4:
-                        row = wide((bid // HV) ^ (s_turn >> 2))
+                        row = wide(T.min((bid // HV) ^ (s_turn >> 2), num_rows - 1))
                         s_slot = slots[row * slots_row]
                     s_turn = s_turn & 3
                     s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
@@ -5182,7 +5182,6 @@ def _draft_bytes(K, V, P, R, D, staged):
     own = 4 * own + N * K * 2 + 8 * D * (K + 16)
     own = own + 2 * D * K
     own = own + 2 * D * K
-    own = own + 2 * D * V
     own = own + 2 * D
     own = own + 2 * D
     return own + (K * V * 1 if staged else 16) + 4096
@@ -5341,7 +5340,6 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 s_key = T.alloc_shared((N * K,), "float16")
                 s_in_q = T.alloc_shared((D * K,), "bfloat16")
                 s_in_k = T.alloc_shared((D * K,), "bfloat16")
-                s_in_v = T.alloc_shared((D * V,), "bfloat16")
                 s_in_a = T.alloc_shared((D,), "bfloat16", scope="shared")
                 s_in_b = T.alloc_shared((D,), "bfloat16", scope="shared")
                 for tt in T.unroll(s_length, unroll_factor=4):
@@ -5355,11 +5353,6 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         kk = ii * threads + tx
                         if kk < K:
                             s_in_k[tt * K + kk] = k_in[k_at + wide(kk) * k_axis]
-                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
-                    for ii in T.unroll(VALUES):
-                        vv = ii * threads + tx
-                        if vv < V:
-                            s_in_v[tt * V + vv] = v_in[v_at + wide(vv) * v_axis]
                 for ii in T.serial((s_length + threads - 1) // threads):
                     tt = ii * threads + tx
                     if tt < s_length:
@@ -5373,6 +5366,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 if count > 0:
                     s_before = record_decay[record_decay_at + (count - 1)]
                 for tt in T.serial(s_length):
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
                     a = T.alloc_var("float32")
                     a = widen(s_in_a[tt])
                     b = T.alloc_var("float32")
@@ -5657,12 +5651,14 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                             for dd in T.unroll(GROUP):
                                 tt = first + dd
                                 if tt < s_length:
+                                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+
                                     y1 = T.alloc_var("float32")
                                     y1 = s_r[dd * 2]
                                     yq = T.alloc_var("float32")
                                     yq = s_r[(dd * 2 + 1)]
                                     v = T.alloc_var("float32")
-                                    v = widen(s_in_v[tt * V + vv])
+                                    v = widen(v_in[v_at + wide(vv) * v_axis])
                                     u1 = T.alloc_var("float32")
                                     u1 = t_beta[tt] * (v - y1)
                                     out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head

@@ -1278,7 +1278,6 @@ def _draft_bytes(K, V, P, R, D, staged):
     own = 4 * own + N * K * 2
     own = own + 2 * D * K
     own = own + 2 * D * K
-    own = own + 2 * D * V
     own = own + 2 * D * K
     own = own + 2 * D
     return own + (K * V * 2 if staged else 16) + 4096
@@ -1419,7 +1418,6 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                 s_key = T.alloc_shared((N * K,), "float16")
                 s_in_q = T.alloc_shared((D * K,), "bfloat16")
                 s_in_k = T.alloc_shared((D * K,), "bfloat16")
-                s_in_v = T.alloc_shared((D * V,), "bfloat16")
                 s_in_a = T.alloc_shared((D * K,), "bfloat16")
                 s_in_b = T.alloc_shared((D,), "bfloat16", scope="shared")
                 for tt in T.unroll(s_length, unroll_factor=4):
@@ -1433,11 +1431,6 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         kk = ii * threads + tx
                         if kk < K:
                             s_in_k[tt * K + kk] = k_in[k_at + wide(kk) * k_axis]
-                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
-                    for ii in T.unroll(VALUES):
-                        vv = ii * threads + tx
-                        if vv < V:
-                            s_in_v[tt * V + vv] = v_in[v_at + wide(vv) * v_axis]
                     a_at = row * a_row + wide(tt) * a_token + wide(head) * a_head
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
@@ -1450,6 +1443,7 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                         s_in_b[tt] = b_in[b_at]
                 T.sync_threads()
                 for tt in T.serial(s_length):
+                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
                     b = T.alloc_var("float32")
                     b = widen(s_in_b[tt])
                     A_log = T.alloc_var("float32")
@@ -1619,12 +1613,14 @@ def build_verify(K, V, H, HV, P, R, D=8, *, threads=128, min_blocks=2, staged=Tr
                             for dd in T.unroll(GROUP):
                                 tt = first + dd
                                 if tt < s_length:
+                                    v_at = row * v_row + wide(tt) * v_token + wide(head) * v_head
+
                                     y1 = T.alloc_var("float32")
                                     y1 = s_r[dd * 2]
                                     yq = T.alloc_var("float32")
                                     yq = s_r[(dd * 2 + 1)]
                                     v = T.alloc_var("float32")
-                                    v = widen(s_in_v[tt * V + vv])
+                                    v = widen(v_in[v_at + wide(vv) * v_axis])
                                     u1 = T.alloc_var("float32")
                                     u1 = t_beta[tt] * (v - y1)
                                     out_at = row * out_row + wide(tt) * out_token + wide(head) * out_head

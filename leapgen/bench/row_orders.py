@@ -1,6 +1,6 @@
 """What the order of rows saves, and what it would save if it were free:
 
-    python -m leapgen.bench.row_orders gdn:32/32:64 kda:32/32:64 --json FILE
+    python -m leapgen.bench.row_orders SPEC:32/32:64 SPEC:16/64:128 --json FILE
 
 Each case is a spec, its key and value heads, and rows, which stand in random places of the launch
 and of their windows. Microseconds a token, flushes included, with the order that the host's rule

@@ -140,11 +140,6 @@ class Input:
         return f"{self.param}[{self.name}_at{axis}]"
 
     @property
-    def draft_place(self) -> str:
-        """Where element `tt` of a draft is staged, in an array of all drafts."""
-        return {"": "tt", "K": "tt * K + kk", "V": "tt * V + vv"}[self.axis]
-
-    @property
     def itemsize(self) -> int:
         """Bytes of a stored element."""
         return DTYPES[self.dtype].bytes
