@@ -394,8 +394,7 @@ def config_step(K, V, H, HV, P, R, D=0):
         resident = 102400 // (_held_bytes(K, V, P, R) + 1024)
         if resident:
             fused = 1 if by_words(K, V, P, R) else 0
-            shared = _word_bytes(K, V, P, R) + 2 * K
-            resident = min(resident, 102400 // (shared + 1024)) if fused else resident
+            resident = min(resident, 102400 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
             # Measured on an H200: a seventh block is as fast and would spill with few heads. On sm100 a
             # sixth spills.
             most = 768 // (1 if K <= V else 1.5) if fused else 896
