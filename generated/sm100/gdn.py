@@ -396,7 +396,7 @@ def config_step(K, V, H, HV, P, R, D=0):
             fused = 1 if by_words(K, V, P, R) else 0
             resident = min(resident, 233472 // (_word_bytes(K, V, P, R) + 2 * K + 1024)) if fused else resident
             # Measured on an H200: a seventh block is as fast and would spill with few heads. On sm100 a
-            # sixth spills.
+            # sixth spills, and where threads are more than 128 a fourth.
             most = 640 // (1 if K <= V else 1.5) if fused else 896
             blocks = max(1, min(resident, int(most // V), 32))
             return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
