@@ -118,7 +118,7 @@ def build(request: Request, step: Step) -> Result:
             result.rows.append(Row(w.source.path, lines, w.source.digest, "different"))
     if result.usage:
         book.measured(result.usage)
-    _note(book, wanted)
+    _note(book, wanted, {u.path for u in result.usage if u.kernel == "step"})
     if not request.specs:
         book.forget_all_but({w.source.path for w in wanted}, request.archs)
         result.rows += _stale(request, {r.path for r in result.rows})
@@ -273,10 +273,10 @@ def _stale(request: Request, known: set[str]) -> list[Row]:
     return rows
 
 
-def _note(book: manifest.Manifest, wanted: Iterable[Wanted]) -> None:
+def _note(book: manifest.Manifest, wanted: Iterable[Wanted], compiled: set[str]) -> None:
     for w in wanted:
         path, digest = w.source.path, w.source.digest
-        book.renew(path, w.source.text)
+        book.renew(path, w.source.text, path in compiled)
         if not w.kept:
             book.digests[path] = digest
             book.modules.pop(path, None)  # of when it was

@@ -53,7 +53,9 @@ def costs() -> list[Cost]:
     """A row a shipped spec, of its default choices."""
     book, found = manifest.read(paths.data("generated")), []
     for name in (path.stem for path in paths.shipped_specs()):
-        archs = tuple(arch for arch in ARCHES if book.assembled(f"{arch}/{name}.py"))
+        archs = tuple(
+            arch for arch in ARCHES if f"{arch}/{name}.py" in book.steps and arch_named(arch).gpu
+        )
         found.append(replace(cost(name), compiled=archs))
     return found
 

@@ -3,7 +3,8 @@
 modules    path -> digest of a file that lies in the folder, with the spec, picks, format and arch
            that gave it
 digests    path -> digest of a module that is not kept as a file
-steps      path -> digest of the present step of a module that has records in resources
+steps      path -> digest of the step, its default configs included, that was compiled at all the
+           module's shapes; none where it has changed since
 resources  path -> a record a kernel and shape, as measured by `build --compile`, each with the
            digest of the part of the module's text that the kernel comes from; a list whose entries
            `columns` names
@@ -45,19 +46,18 @@ class Manifest:
             for path in [p for p in entries if p.split("/")[0] in archs and p not in paths]:
                 del entries[path]
 
-    def renew(self, path: str, text: str) -> None:
-        """Drops records of kernels that a module of this text does not build any more, and notes
-        what its step is now."""
-        if path in self.resources:
-            rows = self.resources[path]
-            self.resources[path] = [r for r in rows if f"def build_{r['kernel']}(" in text]
-            self.steps[path] = kernel_digest(text, ("step",))
-
-    def assembled(self, path: str) -> bool:
-        """Whether the registers of the module's present step are known, at all its shapes."""
-        rows = [r for r in self.resources.get(path, ()) if r["kernel"] == "step"]
-        found = {r["digest"] for r in rows if r["registers"]}
-        return found == {self.steps.get(path)}
+    def renew(self, path: str, text: str, compiled: bool = False) -> None:
+        """Drops records of kernels that a module of this text does not build any more, and what is
+        known of its step if that is another now. compiled: it was just now, at all shapes."""
+        if path not in self.resources:
+            return
+        rows = self.resources[path]
+        self.resources[path] = [r for r in rows if f"def build_{r['kernel']}(" in text]
+        step = kernel_digest(text, ("step",), configs=True)
+        if compiled:
+            self.steps[path] = step
+        elif self.steps.get(path) != step:
+            self.steps.pop(path, None)
 
     def known(self, nvcc: str = "") -> dict[Key, Usage]:
         """Records of this version of TileLang; what another version made says nothing. nvcc: of

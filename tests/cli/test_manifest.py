@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from leapgen.emit.parts import kernel_digest
 from leapgen.report import manifest, usage
 from leapgen.report.usage import Usage
 
@@ -61,18 +60,19 @@ def test_records_of_kernels_that_are_gone_go(tmp_path: Path) -> None:
     assert set(book.known()) == {FLUSH.key, ON_CPU.key}
 
 
-def test_a_step_counts_as_assembled_while_its_text_is_the_same(tmp_path: Path) -> None:
-    text = "def build_step(K):\n    return K\n"
-    step = replace(STEP, digest=kernel_digest(text, ("step",)))
-    book = stored(tmp_path, step, replace(step, K=16), FLUSH)
-    assert not book.assembled(STEP.path)
+def test_a_step_counts_as_compiled_while_it_and_its_config_are_the_same(tmp_path: Path) -> None:
+    text = "def config_step(K):\n    return {}\n\n\ndef build_step(K):\n    return K\n"
+    book = stored(tmp_path, STEP, FLUSH)
     book.renew(STEP.path, text)
-    assert book.assembled(STEP.path)
+    assert STEP.path not in book.steps
+    book.renew(STEP.path, text, compiled=True)
     (tmp_path / manifest.NAME).write_text(book.text())
-    assert manifest.read(tmp_path).assembled(STEP.path)
-    assert not manifest.read(tmp_path).assembled(ON_CPU.path)
-    book.renew(STEP.path, text.replace("return K", "return 2 * K"))
-    assert not book.assembled(STEP.path)
+    for old in ("return K", "return {}"):
+        book = manifest.read(tmp_path)
+        book.renew(STEP.path, f"# a comment\n{text}")
+        assert STEP.path in book.steps
+        book.renew(STEP.path, text.replace(old, "return 2"))
+        assert STEP.path not in book.steps
 
 
 def test_some_kernels_measured_again_leave_the_others(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leapgen.emit.codec import power, text
+from leapgen.emit.codec import text
+from leapgen.emit.codec_scales import power
 from leapgen.emit.codec_text import GridText
 from leapgen.formats.choices import Choices
 from leapgen.formats.composed import Composed, composed
