@@ -1903,8 +1903,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     for ee in T.unroll(2):
                                         m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
                                     T.sync_warp()
-                                    # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
-                                    # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                                    # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
+                                    # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
                                     for jj in T.unroll(R):
                                         m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
                                     m_length = T.alloc_var("float32")  # of the column, squared
@@ -1915,7 +1915,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     for jj in T.unroll(R):
                                         m_pivot = T.rsqrt(
                                             T.max(
-                                                m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                                m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                             )
                                         )
                                         m_pivot = T.shfl_sync(
@@ -3367,8 +3367,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                     for ee in T.unroll(2):
                                         m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
                                     T.sync_warp()
-                                    # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
-                                    # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                                    # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
+                                    # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
                                     for jj in T.unroll(R):
                                         m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
                                     m_length = T.alloc_var("float32")  # of the column, squared
@@ -3379,7 +3379,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                     for jj in T.unroll(R):
                                         m_pivot = T.rsqrt(
                                             T.max(
-                                                m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                                m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                             )
                                         )
                                         m_pivot = T.shfl_sync(
@@ -4586,8 +4586,8 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                             for ee in T.unroll(2):
                                 m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
                             T.sync_warp()
-                            # Its Cholesky factor, a row a lane, regularised: above FP32's epsilon, or a singular matrix turns to
-                            # noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
+                            # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
+                            # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
                             for jj in T.unroll(R):
                                 m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
                             m_length = T.alloc_var("float32")  # of the column, squared
@@ -4598,7 +4598,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                             for jj in T.unroll(R):
                                 m_pivot = T.rsqrt(
                                     T.max(
-                                        m_lower[jj] + RIDGE * R * m_length, PIVOT_FLOOR * R * m_length
+                                        m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                     )
                                 )
                                 m_pivot = T.shfl_sync(

@@ -151,7 +151,7 @@ class Allocation(Base):
         return Pool(in_order, status, shape, self._tag(shape), arguments, orders)
 
     def _orders(self, slots: int, shape: Shape, device: torch.device) -> Orders | None:
-        config = self.config("step", shape)
+        config = self.config("step", shape) if "step" in self.kernels else {}
         if "fused" not in config:  # no step closes windows
             return None
         return orders_for(slots, shape.HV, config["min_blocks"], device)
