@@ -31,7 +31,9 @@ EVERY = 256
 class Method:
     """One way of keeping the state: `format` applied every `window` tokens.
 
-    records   element type of keys and corrections between two stores; fp32 rounds nothing
+    records      element type of keys and corrections between two stores; fp32 rounds nothing
+    independent  every element's rounding error gets a sign of its own, by chance: as large as the
+                 format's, and without any relation between elements or stores
     """
 
     name: str
@@ -39,6 +41,7 @@ class Method:
     window: int
     records: str
     compensators: int
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Drift:
-    """Errors of all methods on one stream."""
+    """Errors of all methods on one stream.
+
+    updates   RMS of what one token changes of the state, over half a code (the RMS error of one
+              store by the first method, times the square root of 3), one entry a value head
+    """
 
     spec: str
     tokens: int
     lines: tuple[Line, ...]
+    updates: tuple[float, ...]
 
     def line(self, name: str) -> Line:
         """The line of a method's name."""
@@ -91,7 +99,8 @@ class Drift:
 
 
 def standard_methods(spec: Spec, format: Format) -> tuple[Method, ...]:
-    """Three ways: codes alone after every token, codes alone once a window, and the whole method.
+    """Four ways: codes alone after every token, codes alone once a window, the same with errors
+    that are independent of one another, and the whole method.
 
     format   the spec's row with its choices applied; one that stores at every step is the whole
              method, and there are no others
@@ -104,6 +113,7 @@ def standard_methods(spec: Spec, format: Format) -> tuple[Method, ...]:
     return (
         per_step,
         Method("per window", plain, window, records, 0),
+        Method("independent", plain, window, records, 0, independent=True),
         Method("full", format, window, records, format.compensators),
     )
 
@@ -131,18 +141,23 @@ def drift(
     states = [Direct(size, np.float32, spec, m.records) for m in methods]
     stores = [_Store(m, heads) for m in methods]
     meters = [_Meter(heads.HV) for _ in methods]
+    updates = _Updates(methods[0], heads)
     for t in range(tokens):
+        compared = t >= tokens // 2 and (t + 1) % EVERY == 0
+        before = truth.S.copy() if compared else None
         output, token = truth.advance(exact.at(t)), rounded.at(t)
+        if before is not None:
+            updates.add(before, truth.S)
         for i, (m, state) in enumerate(zip(methods, states, strict=True)):
             out = state.advance(token)
             if (t + 1) % m.window == 0:
                 state.S = stores[i](state.S)
             if t >= tokens // 2:
                 meters[i].output(out, output)
-                if (t + 1) % EVERY == 0:
+                if compared:
                     meters[i].state(state.S, truth.S)
     lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
-    return Drift(spec.name, tokens, tuple(lines))
+    return Drift(spec.name, tokens, tuple(lines), updates.over_half_a_code())
 
 
 class _Store:
@@ -150,6 +165,7 @@ class _Store:
 
     def __init__(self, method: Method, heads: Heads) -> None:
         self.format, self.count, self.heads = method.format, 0, np.arange(heads.HV)
+        self.signs = np.random.default_rng(0) if method.independent else None
         self.old = self.format.no_factors(heads.HV, method.compensators, heads.V)
 
     def __call__(self, S: F32) -> F32:
@@ -160,7 +176,11 @@ class _Store:
             draws = uniforms(counts, self.heads, S.shape[-2], S.shape[-1])
         stored = self.format.store(S, self.old, draws)
         self.old, self.count = stored.comp_u, self.count + 1
-        return self.format.restore(stored)
+        back = self.format.restore(stored)
+        if self.signs is None:
+            return back
+        signs: F32 = self.signs.choice(np.array([-1, 1], np.float32), S.shape)
+        return S + (back - S) * signs
 
 
 def _tokens(spec: Spec, inputs: Mapping[str, Array], heads: Heads, dtype: Any) -> Token:
@@ -227,6 +247,22 @@ class _Meter:
     def line(self, method: Method) -> Line:
         (state, size), (output, power) = self.sums
         return Line(method, tuple(state / size), tuple(output / power))
+
+
+class _Updates:
+    """Sums of squares of tokens' updates, and of the errors of a store, a head."""
+
+    def __init__(self, method: Method, heads: Heads) -> None:
+        self.store, self.sums = _Store(method, heads), np.zeros((2, heads.HV))
+
+    def add(self, before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> None:
+        stored = self.store(after.astype(np.float32))
+        self.sums += [((x - after) ** 2).sum(axis=(-2, -1)) for x in (before, stored)]
+
+    def over_half_a_code(self) -> tuple[float, ...]:
+        """One entry a head. What is stored is rounded to FP32 first, so that this is finite."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # no state at all
+            return tuple(np.sqrt(self.sums[0] / (3 * self.sums[1])))
 
 
 def _squares(found: Any, exact: Any, axes: tuple[int, ...]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from leapgen import pipeline
 from leapgen.formats.base import Format
 from leapgen.oracle import tolerance
@@ -13,10 +15,14 @@ GAIN = 10.0
 """How many times lower the squared error of the state must be: a window against every token, and
 the whole method against a window alone, where the format has what that needs. Compensators are as
 many whatever a token writes: with n records a token the method has to give an nth of it."""
-UNCORRECTED_GAIN = 0.25
-"""The same for a window against every token, in tokens of the window, where no sub-step reads the
-state: nothing corrects what is lost, and updates below half a code vanish at every token alike, so
-that the roundings that a window saves are not independent."""
+DEPENDENT_GAIN = 0.25
+"""The same for a window against every token, in tokens of the window, where the roundings that a
+window saves are not independent: where no sub-step reads the state nothing corrects what is lost,
+and where half a code is more than a token changes (codes of 6 bits and fewer) most updates vanish
+at every token alike, which costs the state less than as many random errors would."""
+INDEPENDENT = 2.0
+"""How many times the squared error of a window's codes may be what errors of the same sizes, each
+with a sign of its own, make of the same state; 1.0 is measured where sub-steps read the state."""
 DRIFT_TOKENS = 4096
 """Tokens from which gains are required: errors of the slow heads need that long to build up."""
 
@@ -37,21 +43,33 @@ def drift_section(chain: pipeline.Chain, tokens: int, seed: int) -> Section:
         section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = tokens >= DRIFT_TOKENS
-    required = required_gains(chain.plan)
+    required = required_gains(chain.plan, found.updates)
     for worse, better in (("per step", "per window"), ("per window", "full")):
         bound = required[better] if enough and _expected(format, better) else 0.0
         errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
         name = f"squared error {worse} over {better}: {errors[0]} / {errors[1]}"
         section.ledger.at_least(name, found.ratio(worse, better), bound)
+    if enough and _expected(format, "per window"):
+        name = "squared error per window over that of independent errors"
+        bound = INDEPENDENT if _corrected(chain.plan) else 1 / DEPENDENT_GAIN
+        section.ledger.compare(name, found.ratio("per window", "independent"), bound)
     return section
 
 
-def required_gains(plan: Plan) -> dict[str, float]:
-    """How many times lower the squared error must be, by the better measure's name."""
+def required_gains(plan: Plan, updates: Sequence[float]) -> dict[str, float]:
+    """How many times lower the squared error must be, by the better measure's name.
+
+    updates   what a token changes over half a code, of each head (`Drift.updates`)
+    """
     required = {"per window": GAIN, "full": GAIN / plan.records_per_token}
-    if len(plan.window.reads) == 1:  # the output's alone
-        required["per window"] = UNCORRECTED_GAIN * plan.default_window
+    if not _corrected(plan) or min(updates) < 1:
+        required["per window"] = DEPENDENT_GAIN * plan.default_window
     return required
+
+
+def _corrected(plan: Plan) -> bool:
+    """Whether sub-steps read the state: there are more reads than the output's."""
+    return len(plan.window.reads) > 1
 
 
 def _drift_bound(chain: pipeline.Chain, tokens: int) -> float:

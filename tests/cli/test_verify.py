@@ -170,9 +170,15 @@ def test_a_wrong_term_is_caught(name: str, mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "window", "method"),
-    [("gdn", 10, 10), ("kda", 10, 10), ("rwkv7", 10, 5), ("linear_attention", 4, 10)],
+    ("name", "update", "window", "method"),
+    [
+        ("gdn", 1.5, 10, 10),
+        ("kda", 1.5, 10, 10),
+        ("kda", 0.9, 4, 10),  # of one head
+        ("rwkv7", 1.5, 10, 5),
+        ("linear_attention", 1.5, 4, 10),
+    ],
 )
-def test_gains_that_drift_requires(name: str, window: float, method: float) -> None:
-    gains = required_gains(pipeline.compile(name, "cpu").plan)
+def test_gains_that_drift_requires(name: str, update: float, window: float, method: float) -> None:
+    gains = required_gains(pipeline.compile(name, "cpu").plan, (3.0, update, 3.0))
     assert gains == {"per window": window, "full": method}

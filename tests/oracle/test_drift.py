@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracle_samples import plan_of, spec_of
 
+from leapgen.formats.base import F32, Codes
+from leapgen.formats.integer import Integer
 from leapgen.formats.table import format_named
 from leapgen.oracle.drift import Direct, Drift, Method, drift, standard_methods
 from leapgen.oracle.evaluate import definitions
@@ -14,6 +18,7 @@ from leapgen.oracle.stepwise import Stepwise, token_of
 from leapgen.oracle.streams import DECAYS, Heads, stream
 from leapgen.oracle.tolerance import distance
 from leapgen.oracle.windowed import WindowModel
+from leapgen.report.drift_section import INDEPENDENT
 
 SMALL = Heads(2, 4, 32, 16)
 
@@ -85,6 +90,39 @@ def test_window_and_method_earn_their_keep(name: str) -> None:
     assert result.tokens == 4096
     assert result.ratio("per step", "per window") >= 10
     assert result.ratio("per window", "full") >= 10
+
+
+def test_errors_of_a_window_are_as_independent_as_dice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes that round towards zero lose at every window what they lost before."""
+    spec = spec_of("gdn")
+    window, dice = standard_methods(spec, format_named("int8-window"))[1:3]
+    assert (window.independent, dice.independent) == (False, True)
+    honest = Integer.encode
+
+    def towards_zero(self: Integer, residual: F32) -> Codes:
+        codes = honest(self, residual)
+        over = np.abs(self.decode(codes)) > np.abs(residual)
+        payload = np.where(over, codes.payload - np.sign(codes.payload), codes.payload)
+        return replace(codes, payload=payload)
+
+    ratios = []
+    for encode in (honest, towards_zero):
+        monkeypatch.setattr(Integer, "encode", encode)
+        result = drift(spec, (window, dice), 2048, SMALL)
+        ratios.append(result.ratio("per window", "independent"))
+    assert 0.7 < ratios[0] < 1.4 < INDEPENDENT < ratios[1]
+
+
+def test_updates_are_measured_in_halves_of_a_code() -> None:
+    """The same updates are a fourth as many halves of a code that is four times as wide."""
+    spec = spec_of("gdn")
+    fine, coarse = (
+        drift(spec, standard_methods(spec, format_named(name))[:1], 512, SMALL).updates
+        for name in ("int8-step", "int6-step")
+    )
+    assert np.allclose(np.divide(fine, coarse), 127 / 31, rtol=0.1)
+    exact = Method("exact", format_named("fp32-step"), 1, "fp32", 0)
+    assert min(drift(spec, (exact,), 512, SMALL).updates) > 1e5
 
 
 def test_an_exact_method_does_not_drift() -> None:
