@@ -87,6 +87,10 @@ def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
         return False
     if "min_blocks" not in config or kernel not in BUSY:
         return True
+    if config.get("ahead") and not config.get(
+        "bulk", True
+    ):  # one copy leaves the threads free to ask
+        return False
     words = config.get("fused") or config.get("tiles")
     low, high = BUSY["ahead" if config.get("ahead") else "words" if words else kernel]
     resident = config["threads"] * config["min_blocks"]
