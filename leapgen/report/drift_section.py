@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from leapgen import pipeline
 from leapgen.formats.base import Format
 from leapgen.oracle import tolerance
 from leapgen.oracle.drift import drift, standard_methods
+from leapgen.report.ledger import Ledger
 from leapgen.report.sections import Section
 from leapgen.schedule.plan import Plan
 
@@ -23,6 +26,10 @@ at every token alike, which costs the state less than as many random errors woul
 INDEPENDENT = 2.0
 """How many times the squared error of a window's codes may be what errors of the same sizes, each
 with a sign of its own, make of the same state; 1.0 is measured where sub-steps read the state."""
+FEW_BITS = 4
+"""Codes that may lose the state where every token rounds it: LeapQuant, section 4.2."""
+MOST_SHOWN = 1e6
+"""An error of a state that is lost, as it is printed."""
 DRIFT_TOKENS = 4096
 """Tokens from which gains are required: errors of the slow heads need that long to build up."""
 
@@ -38,9 +45,7 @@ def drift_section(chain: pipeline.Chain, tokens: int, seed: int) -> Section:
     heads = len(found.lines[0].state)
     section = Section(f"drift of the state over {tokens:,} tokens, {heads} heads, against float64")
     if not format.windowed:
-        error = found.line("per step").state_mean ** 0.5
-        limit = min(1.0, tolerance.CREST * _drift_bound(chain, tokens))
-        section.ledger.compare("error of the state over its size, mean of heads", error, limit)
+        kept(section.ledger, chain, found.line("per step").state_mean ** 0.5, tokens)
         return section
     enough = tokens >= DRIFT_TOKENS
     required = required_gains(chain.plan, found.updates)
@@ -54,6 +59,17 @@ def drift_section(chain: pipeline.Chain, tokens: int, seed: int) -> Section:
         bound = INDEPENDENT if _corrected(chain.plan) else 1 / DEPENDENT_GAIN
         section.ledger.compare(name, found.ratio("per window", "independent"), bound)
     return section
+
+
+def kept(ledger: Ledger, chain: pipeline.Chain, error: float, tokens: int) -> None:
+    """Whether rounding at every token leaves a state. Few bits lose it, which is a property of the
+    format, not of its kernels: it is said, and no other format may."""
+    error = min(float(np.nan_to_num(error, nan=np.inf)), MOST_SHOWN)
+    if error >= 1 and chain.plan.format.bits <= FEW_BITS:
+        ledger.at_least("the format itself loses the state: error over its size", error, 1.0)
+        return
+    limit = min(1.0, tolerance.CREST * _drift_bound(chain, tokens))
+    ledger.compare("error of the state over its size, mean of heads", error, limit)
 
 
 def required_gains(plan: Plan, updates: Sequence[float]) -> dict[str, float]:
