@@ -178,9 +178,6 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-static __device__ __forceinline__ void leapgen_ahead(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(line));
-}
 """
 
 
@@ -402,11 +399,11 @@ def config_step(K, V, H, HV, P, R, D=0):
             # sixth spills, and where threads are more than 128 a fourth.
             most = (768 if V <= 128 else 576) // (1 if K <= V else 1.5) if fused else 896
             blocks = max(1, min(resident, int(most // V), 32))
-            return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "ahead": False, "fused": fused}
+            return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
     resident = 233472 // (_staged_bytes(K, V, P, R) + 1024)
     blocks = max(1, min(resident or 7, 896 // threads))
-    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0, "held": False, "bulk": True, "ahead": False, "fused": 0}
+    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0, "held": False, "bulk": True, "fused": 0}
 
 
 def _staged_bytes(K, V, P, R):
@@ -439,7 +436,7 @@ def _held_bytes(K, V, P, R):
     )
 
 
-def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True, held=True, bulk=True, ahead=False, fused=0):
+def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True, held=True, bulk=True, fused=0):
     """One token a row: read the window, correct, write the output, append the records.
 
     threads: of a block (one row and value head), a multiple of 32.
@@ -447,8 +444,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     staged: copy the slot's tiles to shared memory first, all in flight at once.
     held: where it can (see _can_hold), copy the payload alone; records go to registers at once.
     bulk: where records are held, one copy of the payload by its engine; else each thread copies its part.
-    ahead: where records are held, ask for the lines of all, valid or not, before the cursor is known, so
-    that they are on their way to the cache: bytes for latency, of use where there are few rows.
     fused: close full windows in the same launch, with this many of a warp's two tiles in registers
     (build_flush's `tiles`); V threads, staged. 0: `flush` has to be launched.
     """
@@ -629,37 +624,6 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             K * V,
                             0,
                         )
-                    if HELD and ahead:
-                        for ii in T.unroll((N * K + 64 * threads - 1) // (64 * threads)):
-                            s_at = (ii * threads + (tx + 0) % threads) * 64
-                            if s_at < N * K:
-                                T.evaluate(
-                                    T.call_extern(
-                                        "handle", "leapgen_ahead", T.address_of(
-                                            record_key[record_key_at + s_at]
-                                        )
-                                    )
-                                )
-                        for ii in T.unroll((N * V + 64 * threads - 1) // (64 * threads)):
-                            s_at = (ii * threads + (tx + 32) % threads) * 64
-                            if s_at < N * V:
-                                T.evaluate(
-                                    T.call_extern(
-                                        "handle", "leapgen_ahead", T.address_of(
-                                            record_u[record_u_at + s_at]
-                                        )
-                                    )
-                                )
-                        for ii in T.unroll((1 * P * K + 32 * threads - 1) // (32 * threads)):
-                            s_at = (ii * threads + (tx + 64) % threads) * 32
-                            if s_at < 1 * P * K:
-                                T.evaluate(
-                                    T.call_extern(
-                                        "handle", "leapgen_ahead", T.address_of(
-                                            record_decay[record_decay_at + s_at]
-                                        )
-                                    )
-                                )
                     if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
                         own_b[0] = b_in[row * b_row + wide(head) * b_head]
                     own_A_log[0] = A_log_in[wide(head) * A_log_head]

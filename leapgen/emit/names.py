@@ -14,8 +14,7 @@ TAKEN = frozenset(
         # indices and variables of templates
         *("bid", "block", "tx", "row", "head", "key_head", "slot", "active"),
         *("count", "limit", "window"),
-        *("threads", "slices", "min_blocks", "staged", "held", "bulk", "ahead", "fused", "tiles"),
-        "rounds",
+        *("threads", "slices", "min_blocks", "staged", "held", "bulk", "fused", "tiles", "rounds"),
         *("cc", "gg", "pp", "rr", "tt", "xx", "zz", "warp"),
         *("ii", "jj", "kk", "vv", "hh", "ee", "lane", "lanes", "record", "part", "total", "share"),
         # parameters of kernels

@@ -84,9 +84,7 @@ def kernel_us(
     issue = working * warps * code / (SCHEDULERS * cycles)
     spilling = working / shape.P if fused else working
     spills = spilling * threads * usage.spills / (L1 * cycles)
-    # Records wait for the cursor, unless they are asked for before it is known.
-    hop = LATENCY if kernel == "step" and plan.windowed and not config.get("ahead") else 0.0
-    return 1e6 * (max(memory, issue) + spills + last + hop + LAUNCH)
+    return 1e6 * (max(memory, issue) + spills + last + LAUNCH)
 
 
 def _share(
@@ -110,9 +108,6 @@ def _bytes(kernel: str, config: Config, shape: Shape, rows: int, plan: Plan) -> 
     """Mean bytes of a row and value head; a fused step does the flush's share too."""
     fused = bool(config.get("fused"))
     step = traffic.step_mean(plan, shape, rows, fused=fused).distinct
-    if config.get("ahead"):  # valid are 0 to P - 1 records, (P - 1) / 2 on average
-        records = sum(b.tile_bytes(shape) for b in plan.buffers if b.role == "record")
-        step += records * (shape.P + 1) / (2 * shape.P)
     return traffic.token_mean(plan, shape, rows).distinct - step if kernel == "flush" else step
 
 

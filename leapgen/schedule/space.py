@@ -26,7 +26,6 @@ KNOBS: dict[str, dict[str, tuple[int | bool, ...]]] = {
         "staged": (True, False),
         "held": (True, False),
         "bulk": (True, False),
-        "ahead": (False, True),
         "fused": (0, 1, 2),
         "slices": (1, 2, 4, 8, 16),
         "lanes": (8, 16, 32),
@@ -43,11 +42,10 @@ default rule."""
 
 HELD = (16, 64)
 """Elements of the state that a thread holds in registers, where it holds it there."""
-BUSY = {"step": (448, 1152), "flush": (256, 1024), "words": (384, 1024), "ahead": (384, 640)}
+BUSY = {"step": (448, 1152), "flush": (256, 1024), "words": (384, 1024)}
 """Resident threads of an SM that a kernel is built for: fewer leave memory idle (Little's law),
 more leave a thread too few registers for the reads in flight. A flush holds a whole state in
-registers or shared memory, so few blocks are its nature; so does a step that closes windows. What
-asks for more bytes than it may need is of use where blocks are few anyhow."""
+registers or shared memory, so few blocks are its nature; so does a step that closes windows."""
 
 
 def configs(
@@ -87,12 +85,8 @@ def promising(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
         return False
     if "min_blocks" not in config or kernel not in BUSY:
         return True
-    if config.get("ahead") and not config.get(
-        "bulk", True
-    ):  # one copy leaves the threads free to ask
-        return False
     words = config.get("fused") or config.get("tiles")
-    low, high = BUSY["ahead" if config.get("ahead") else "words" if words else kernel]
+    low, high = BUSY["words" if words else kernel]
     resident = config["threads"] * config["min_blocks"]
     if not low <= resident <= high:
         return False
@@ -166,10 +160,7 @@ HELD_ROWS = 32
 def _held(config: Config, shape: Shape, plan: Plan) -> str | None:
     """Rules of a step that stages the payload alone and holds the records in registers."""
     if not config.get("held"):
-        for knob, usual in (("bulk", True), ("ahead", False)):
-            if config.get(knob, usual) is not usual:
-                return f"{knob} = {not usual}: only where records are held"
-        return None
+        return None if config.get("bulk", True) else "bulk = False: only where records are held"
     records = plan.records_per_token * (shape.P - 1)
     rows = 8 * (-(-shape.R // 8) - (-records // 8))
     if not config.get("staged"):

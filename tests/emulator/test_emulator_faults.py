@@ -98,22 +98,6 @@ def test_access_outside_a_buffer() -> None:
         from_prim_func(kernels.shifted()).launch(1, before)
 
 
-@pytest.mark.parametrize("checked", [False, True])
-def test_a_prefetch_outside_of_all_buffers(checked: bool) -> None:
-    """A GPU takes such a hint without a word; it is asked of an address that nobody meant."""
-    hint = 'asm volatile("prefetch.global.L2 [%0];" : : "l"(x + (PLACE)));'
-    for place, fails in (("127", False), ("1 << 30", True)):
-        line = hint.replace("PLACE", place)
-        kernel = broken(
-            kernels.reverse(), "__syncthreads();", line + " __syncthreads();", checked=checked
-        )
-        if not fails:
-            kernel.launch(1, {"x": ones(128), "o": ones(128)})
-            continue
-        with pytest.raises(LaunchFailed, match="a prefetch outside"):
-            kernel.launch(1, {"x": ones(128), "o": ones(128)})
-
-
 def test_the_checker_sees_the_first_byte_outside() -> None:
     kernel = from_prim_func(kernels.shifted(), checked=True)
     arguments = {"x": ones(100), "o": ones(64), "offset": 36}

@@ -58,8 +58,6 @@ def test_a_tensor_map_is_refused() -> None:
          "{ ptx::prmt_b32(d[f(1)], a, b, 0x5150); } ((void)0);"),
         ('asm("{.reg .pred p; setp.ne.b32 p, %1, 0; @p mov.u32 %0, %1;}" : "+r"(d) : "r"(a));',
          "{ bool p{};  ptx::setp_ne_b32(p, a, 0); if (p) ptx::mov_u32(d, a); } ((void)0);"),
-        ('asm volatile("prefetch.global.L2 [%0];" : : "l"(p + 4));',
-         "{ ptx::prefetch_global_L2(p + 4); } ((void)0);"),
         ('asm volatile("" ::: "memory");', "((void)0);"),
     ],
 )  # fmt: skip

@@ -54,23 +54,6 @@ def test_random_calls(make_lab: Make, arch: str, spec: str, dims: tuple[int, int
     lab.check_state(*range(lab.slots))
 
 
-@pytest.mark.parametrize("spec", ["gdn", pytest.param("kda", marks=pytest.mark.slow)])
-def test_records_that_are_asked_for_ahead(make_lab: Make, arch: str, spec: str) -> None:
-    """A hint changes nothing: the state of a twin without it is equal bit by bit."""
-    twins = [make_lab(spec, MATRIX, arch=arch, seed=5) for _ in range(2)]
-    config = twins[0].module.config("step", shape=twins[0].pool.shape)
-    twins[1].module = twins[1].module.with_configs(step={**config, "ahead": True})
-    for lab in twins:
-        lab.reset(1)
-        lab.load([3], lab.random_states(1), position=WINDOW - 2)
-        for _ in range(WINDOW):
-            poison_beyond_cursor(lab)
-            lab.step([1, -1, 3])
-        lab.check_state(1, 3)
-    states = [lab.module.materialize(lab.pool, ints(1, 3)) for lab in twins]
-    assert torch.equal(*states)
-
-
 @each_path
 def test_no_compensators(make_lab: Make, arch: str, dims: tuple[int, int]) -> None:
     """Rank 0, with a window of one token: every step flushes."""

@@ -101,7 +101,7 @@ def _instruction(line: str, operands: list[_Operand], registers: dict[str, str])
     if found := re.fullmatch(r"@(!?)(\w+) (.*)", line):
         condition, line = f"if ({found.group(1)}{found.group(2)}) ", found.group(3)
     name, _, arguments = line.partition(" ")
-    if not re.fullmatch(r"[a-zA-Z0-9.]+", name):
+    if not re.fullmatch(r"[a-z0-9.]+", name):
         raise UnsupportedSource(f"inline assembly is not emulated: {line}")
     function = name.replace(".", "_")
     if function not in _known():
@@ -112,7 +112,7 @@ def _instruction(line: str, operands: list[_Operand], registers: dict[str, str])
 
 
 def _value(argument: str, operands: list[_Operand], registers: dict[str, str]) -> str:
-    if found := re.fullmatch(r"\[?%(\d+)\]?", argument):
+    if found := re.fullmatch(r"%(\d+)", argument):
         return operands[int(found.group(1))].expression
     if argument in registers or re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", argument):
         return argument

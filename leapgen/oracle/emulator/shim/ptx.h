@@ -21,15 +21,6 @@ class Out {
   }
 };
 
-// A hint: nothing is read, but its address must be a kernel's own memory.
-inline void prefetch_global_L2(const void* from) {
-  if (!lg::region_count) return;
-  const auto address = std::uintptr_t(from);
-  const lg::Region* region = lg::region_at(address);
-  if (!region || address < region->begin || address >= region->end)
-    lg::fail("a prefetch outside of all arguments");
-}
-
 inline void ex2_approx_ftz_f32(float& d, float x) { d = std::exp2(x); }
 inline void ex2_approx_f32(float& d, float x) { d = std::exp2(x); }
 inline void lg2_approx_ftz_f32(float& d, float x) { d = std::log2(x); }
