@@ -333,6 +333,16 @@ def key_column(k, K):
     return (k // (K // 4) * 2 + k % 2) * (K // 8) + k % (K // 4) // 2
 
 
+def paired_row(K):
+    """Pairs of words of two rows that are one product's, word by word side by side."""
+    return K + 20
+
+
+def paired_column(k, K):
+    """Where such rows keep key channel k, in pairs of words; as key_column."""
+    return (k // (K // 4) * 2 + k % 2) * (K // 8 + 2) + k % (K // 4) // 2
+
+
 def key_place(k, K):
     """Where FP16 values of the key channels are kept: a lane's quarter is one run."""
     return k // (K // 4) * (K // 4 + 8) + k % (K // 4)
@@ -343,15 +353,22 @@ def sum_place(k, K):
     return k // (K // 4) * (K // 4 + 4) + k % (K // 4)
 
 
-def part_place(k, K, runs):
-    """Where a compensator's row keeps the product of key channel k, of a row that holds `runs` of a lane's
-    runs of eight at once."""
-    return k // (K // 4) * (8 * runs + 8) + k % (K // 4) % (8 * runs)
+def part_wide(R):
+    """Numbers of a key channel's row of products with all compensators: one or two loads of four."""
+    return 4 if R <= 4 else 8
 
 
-def part_row(runs):
-    """Numbers of such a row: odd, so that columns of an accumulator fall into banks of their own."""
-    return 32 * runs + 33
+def part_row(k, K, runs):
+    """The row that keeps the products of key channel k, of a warp that holds `runs` of a lane's runs of eight at
+    once. Rows of the same place in a run fall into banks of their own, and so do eight rows in turn."""
+    t = k // (K // 4)
+    return (k % (K // 4) // 8 % runs * 4 + t) * 8 + (k % 8 ^ 2 * t)
+
+
+def part_place(k, j, K, R, runs):
+    """Where the product of key channel k with compensator j is kept."""
+    row = part_row(k, K, runs)
+    return row * 4 + j if part_wide(R) == 4 else row * 8 + (j // 4 ^ row // 4 % 2) * 4 + j % 4
 
 
 def part_turns(K, R):
@@ -368,24 +385,24 @@ def scratch_places(K, V, P, R):
     """Where the words of shared memory that kernels with the state in words share have what they hold.
 
     First what is used in turn: pairs of rows and weights of a group of records; products of the warps
-    with all compensators, then their sums; sums over the keys, behind them the new factors' keys (FP16,
-    then as pairs of rows). Last the old compensators' keys. Gives the places of the new keys, their pairs
-    and the old keys, and the number of words.
+    with all compensators; factors of the Gram matrix, later sums over the keys; behind them the new
+    factors' keys (FP16, then as pairs of rows), later each warp's smoothing. Last the old compensators'
+    keys. Gives the places of the new keys, their pairs and the old keys, and the number of words.
     """
-    warps, rank = V // 32, max(R, 1)
+    warps, rank, wide = V // 32, max(R, 1), part_wide(R)
     row = K + (8 if K // 8 % 8 == 4 else 4)
     half = -(-rank // 2) * row
-    parts = warps * rank * part_row(K // 32 // part_turns(K, R))
-    group = min(32, -(-(1 * P) // 8) * 8)
-    keys = warps * (K + 16)
+    parts = warps * K // part_turns(K, R) * wide
+    group = 8 * min(2, -(-(1 * P) // 16)) * paired_row(K)
+    keys = max(warps * (K + 16), wide * wide)
     pairs = keys + rank * (K + 32) // 2
-    old = max(group // 2 * row + 32 * warps, parts, rank * part_row(K // 32), pairs + half)
+    old = max(group + 32 * warps, parts, pairs + half, keys + warps * (K + 32) // 2)
     return keys, pairs, old, old + 2 * half
 
 
 def _word_bytes(K, V, P, R):
     """Shared memory of a flush that holds one tile of words there."""
-    return K * V + 4 * scratch_places(K, V, P, R)[-1] + (K + 32) * 2 + 512
+    return K * V + 4 * scratch_places(K, V, P, R)[-1] + (K + 32) * 2 + V // 8 * part_wide(R) ** 2 + 512
 
 
 def config_step(K, V, H, HV, P, R, D=0):
@@ -475,12 +492,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    PAIRED = paired_row(K)
+    WEIGHTS_AT = 8 * -(-CAPACITY // 16) * PAIRED  # of a group's records, behind their rows
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     TURNS = part_turns(K, R)
     RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
-    PART = part_row(RUNS)
-    SLICE = RANK * PART  # floats of a warp's products with all compensators
-    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
+    WIDE = part_wide(R)
+    SLICE = 32 * RUNS * WIDE  # floats of a warp's products with all compensators
+    LOT = BLOCK & -BLOCK  # sums of key channels that a lane loads at once
     COLUMNS = power_of_two(K // 8)
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
     if fused:
@@ -1454,7 +1473,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                         m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
-                        m_gram = T.alloc_shared((64,), "float32", scope="shared")
+                        m_gram = T.alloc_shared((WARPS * WIDE * WIDE,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
@@ -1721,9 +1740,16 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                     m_pair[hh] = 0.0
                                                     if jj < m_total:
                                                         m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * T.exp2(m_G[ii] - m_decays[ii * CAPACITY + 8 * cc + 2 * pp + hh]) * m_unit
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
+                                                m_four[2 * pp + cc % 2] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
+                                                if cc % 2 == 0 and cc == CAPACITY // 8 - 1:
+                                                    m_four[2 * pp + 1] = T.uint32(0)
+                                            if cc % 2 == 1 or cc == CAPACITY // 8 - 1:
+                                                # Rows of eight records and of the eight behind them side by side: one product's.
+                                                for pp in T.unroll(4):
+                                                    for hh in T.vectorized(2):
+                                                        m_pairs[2 * ((4 * (cc // 2) + pp) * PAIRED + paired_column(word_key(kk, K), K)) + hh] = m_four[2 * pp + hh]
                                         if zz == 0:
                                             m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
@@ -1774,18 +1800,17 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         if 16 * cc < CAPACITY:
                                             # Half of a product where no more than 8 rows can follow. Rows that do not exist are zeros.
                                             for hh in T.unroll(2):
-                                                if 16 * cc + 8 * hh < CAPACITY:
-                                                    for ee in T.vectorized(4):
-                                                        m_four[4 * hh + ee] = m_pairs[(8 * cc + 4 * hh + tt) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                                for ee in T.vectorized(4):
+                                                    m_four[4 * hh + ee] = m_pairs[2 * ((4 * cc + tt) * PAIRED + gg * (K // 8 + 2) + 4 * xx) + 4 * hh + ee]
                                             for ee in T.unroll(4):
                                                 for mm_ in T.unroll(2):
                                                     if 16 * cc + 8 < CAPACITY:
                                                         h2_into(
-                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[ee], m_four[4 + ee]
+                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[2 * ee], m_four[2 * ee + 1]
                                                         )
                                                     else:
                                                         h2_into(
-                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[ee]
+                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[2 * ee]
                                                         )
                                     for ee in T.unroll(8):
                                         m_state[8 * xx + ee] = m_run[ee]
@@ -1796,8 +1821,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
-                        m_lower = T.alloc_local((RANK,), "float32")
-                        m_unit_of = T.alloc_local((RANK,), "float32")
+                        m_lower = T.alloc_local((WIDE,), "float32")
+                        m_unit_of = T.alloc_local((WIDE,), "float32")
                         m_product = T.alloc_local((4,), "float32")
                         m_eight = T.alloc_local((8,), "float32")
                         m_columns = T.alloc_local((COLUMNS,), "uint32")
@@ -1806,6 +1831,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
+                                for ee in T.unroll(4):
+                                    m_sums[ee] = 0.0
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
@@ -1828,9 +1855,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                     "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
                                                 )
 
+                                        for ee in T.unroll(8):
+                                            m_eight[ee] = 0.0
                                         for pp in T.unroll(2):
-                                            for ee in T.unroll(4):
-                                                m_product[ee] = 0.0
                                             for mm_ in T.unroll(2):
                                                 # Words transposed: value channels become the summed axis.
                                                 for ee in T.unroll(4):
@@ -1838,91 +1865,104 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                                         "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
                                                     )
                                                 h2_into(
-                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                    "product", m_eight[4 * pp], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
                                                 )
-                                            for hh in T.unroll(2):
-                                                for ee in T.unroll(2):
-                                                    if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                        if 2 * tt < WIDE:
+                                            for hh in T.unroll(4):
+                                                for ee in T.vectorized(2):
+                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 8 * xs_ + 2 * hh + gg % 2, 2 * tt, K, R, RUNS) + ee] = m_eight[2 * hh + ee]
                                     T.sync_threads()
-                                    # Y, of the thread's own keys.
+                                    # Y, of the thread's own keys: sums over the warps, which take the place of the first one's.
                                     for ii in T.unroll(KEYS):
                                         kk = ii * threads + tx
                                         if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
-                                            for jj in T.unroll(R):
-                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                            for hh in T.unroll(WIDE // 4):
+                                                for ee in T.vectorized(4):
+                                                    m_eight[4 * hh + ee] = m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
                                                 for ww_ in T.unroll(WARPS - 1):
-                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
-                                if TURNS > 1:
-                                    # Sums take the place of products; otherwise each that of its own.
-                                    T.sync_threads()
-                                for ii in T.unroll(KEYS):
-                                    kk = ii * threads + tx
-                                    if kk < K:
-                                        for jj in T.unroll(R):
-                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
-                                T.sync_threads()
-                                # The first warp alone, by matrix products: others would only do the same.
-                                if warp == 0:
-                                    # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
-                                    # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
-                                    for ee in T.unroll(4):
-                                        m_product[ee] = 0.0
-                                    for jj in T.unroll(4 * BLOCK):
-                                        for ee in T.unroll(2):
-                                            m_eight[ee] = 0.0
-                                            if gg < R:
-                                                m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
-                                            m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
-                                                0xFFFFE000
-                                            )
-                                            m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
-                                                0xFFFFE000
-                                            )
-                                        h2_into(
-                                            "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
-                                        )
-                                    for ee in T.unroll(2):
-                                        m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                                                    for ee in T.vectorized(4):
+                                                        m_product[ee] = m_scratch[(ww_ + 1) * SLICE + part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
+                                                    for ee in T.unroll(4):
+                                                        m_eight[4 * hh + ee] += m_product[ee]
+                                                for ee in T.vectorized(4):
+                                                    m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee] = m_eight[4 * hh + ee]
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_eight[jj]
                                     T.sync_warp()
-                                    # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
-                                    # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
-                                    for jj in T.unroll(R):
-                                        m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                                    for ii in T.unroll(KEYS):
+                                        for ss_ in T.unroll(4):
+                                            kk = ii * threads + 32 * warp + 8 * ss_
+                                            if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                                for ee in T.unroll(2):
+                                                    m_eight[ee] = 0.0
+                                                    if gg < R:
+                                                        m_eight[ee] = m_scratch[(part_row(word_key(kk, K), K, RUNS) // 8 * 8 + 4 * ee + tt) * WIDE + (gg // 4 ^ ee) % (WIDE // 4) * 4 + gg % 4]
+                                                    m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                                        0xFFFFE000
+                                                    )
+                                                    m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                                        0xFFFFE000
+                                                    )
+                                                for ee in T.unroll(2):
+                                                    h2_into(
+                                                        "product32", m_sums[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[ee], m_four[2 + ee]
+                                                    )
+                                if gg < WIDE and 2 * tt < WIDE:
+                                    for ee in T.vectorized(2):
+                                        m_gram[(warp * WIDE + gg) * WIDE + 2 * tt + ee] = m_sums[ee] + m_sums[2 + ee]
+                                T.sync_threads()
+                                # The first warp alone factors it, others would only do the same: L D L^T, a row a lane, regularised above what
+                                # the products have left out, or a singular matrix turns to noise. A column of zeros stays one.
+                                m_row = lane % WIDE
+                                if warp == 0:
                                     m_length = T.alloc_var("float32")  # of the column, squared
-                                    m_length = 2.0 * m_gram[lane % 8 * 9]
+                                    m_length = 0.0
+                                    for jj in T.unroll(WIDE):
+                                        m_lower[jj] = 0.0
+                                    for ww_ in T.unroll(WARPS):
+                                        for jj in T.unroll(R):
+                                            m_lower[jj] += m_gram[(ww_ * WIDE + jj) * WIDE + m_row]
+                                        m_length += m_gram[ww_ * WIDE * WIDE + m_row * (WIDE + 1)]
                                     m_pivot = T.alloc_var("float32")
+                                    m_inverse = T.alloc_var("float32")
                                     m_own = T.alloc_var("float32")
-                                    m_own = 0.0
+                                    m_own = 1.0
                                     for jj in T.unroll(R):
-                                        m_pivot = T.rsqrt(
-                                            T.max(
-                                                m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
-                                            )
+                                        m_pivot = T.max(
+                                            m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                         )
-                                        m_pivot = T.shfl_sync(
-                                            T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                        if m_row == jj:
+                                            m_own = m_pivot
+                                        m_inverse = T.shfl_sync(
+                                            T.if_then_else(m_length > 1e-30, T.fast_rcp(m_pivot), 0.0), jj
                                         )
-                                        m_lower[jj] = m_lower[jj] * m_pivot
+                                        m_inverse = m_lower[jj] * m_inverse
                                         for ii in T.unroll(R - 1 - jj):
-                                            m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                            m_lower[jj + 1 + ii] -= m_inverse * T.shfl_sync(
                                                 m_lower[jj], jj + 1 + ii
                                             )
-                                        if lane % 8 == jj:
-                                            m_own = m_pivot
-                                            m_lower[jj] = 1.0
-                                    T.sync_warp()
-                                    if lane < R:
-                                        for jj in T.unroll(R):
-                                            m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                                        m_lower[jj] = m_inverse
+                                    # Rows of L, with the reciprocal length of the column in place of the one.
+                                    if lane < WIDE:
+                                        for hh in T.unroll(WIDE // 4):
+                                            for ee in T.vectorized(4):
+                                                m_scratch[lane * WIDE + 4 * hh + ee] = m_lower[4 * hh + ee]
+                                        m_scratch[lane * (WIDE + 1)] = T.if_then_else(
+                                            m_length > 1e-30, T.rsqrt(m_own), 0.0
+                                        )
                                 T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
+                                            for hh in T.unroll(WIDE // 4):
+                                                if 4 * hh < jj:
+                                                    for ee in T.vectorized(4):
+                                                        m_eight[4 * hh + ee] = m_scratch[jj * WIDE + 4 * hh + ee]
                                             for mm_ in T.unroll(jj):
-                                                m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
+                                                m_y[ii * R + jj] -= m_eight[mm_] * m_y[ii * R + mm_]
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_scratch[jj * (WIDE + 1)]
                                         for jj in T.unroll(R):
                                             # As it will be stored: what is subtracted is what a read adds.
                                             m_y[ii * R + jj] = kept(
@@ -2026,6 +2066,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         for ee in T.unroll(COLUMNS):
                             m_columns[ee] = T.uint32(0)
                         for xx in T.unroll(BLOCK):
+                            T.sync_warp()  # not for data: the next run's loads come too early otherwise, and their registers spill
                             for ee in T.unroll(8):
                                 m_run[ee] = m_state[8 * xx + ee]
                             if tiles == 2:
@@ -2115,24 +2156,34 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     "high", m_columns[0]
                                 )
                         T.sync_threads()
-                        for ii in T.unroll(KEYS):
-                            kk = ii * threads + tx
-                            if kk < K:
-                                # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
-                                m_mean = T.alloc_var("float32")
-                                m_mean = 0.0
-                                for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
-                                m_mean = T.Cast(
-                                    "float32", T.Cast(
-                                        "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
-                                    )
+                        # Each warp adds up all of them, so that none waits for another once more: lane t has numbers BLOCK t on of the
+                        # words' keys.
+                        m_totals = T.alloc_local((4,), "float32")
+                        for ww_ in T.unroll(WARPS):
+                            for hh in T.unroll(BLOCK // LOT):
+                                for ee in T.vectorized(LOT):
+                                    m_product[LOT * hh + ee] = m_scratch[ww_ * SUMS + lane // 8 * (K // 4 + 4) + lane % 8 * BLOCK + LOT * hh + ee]
+                            for ee in T.unroll(BLOCK):
+                                if ww_ == 0:
+                                    m_totals[ee] = m_product[ee]
+                                else:
+                                    m_totals[ee] += m_product[ee]
+                        for ee in T.unroll(BLOCK):
+                            # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                            m_totals[ee] = T.Cast(
+                                "float32", T.Cast(
+                                    "float16", T.rsqrt(T.max(m_totals[ee] * (1.0 / V), 2.0**-20))
                                 )
-                                key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
-                                    "float16", 32.0 * m_mean
-                                )
-                        T.sync_threads()
+                            )
+                            m_x_in[ee] = T.Cast("float16", 32.0 * m_totals[ee])
+                            m_totals[ee] = two_to(-m_shift) * T.fast_rcp(m_totals[ee])
+                        for hh in T.unroll(BLOCK // LOT):
+                            if warp == 0:
+                                for ee in T.vectorized(LOT):
+                                    key_scale[key_scale_at + word_run(lane // 8, (lane % 8 * BLOCK + LOT * hh) // 8, K) + (lane % 8 * BLOCK + LOT * hh) % 8 + ee] = m_totals[LOT * hh + ee]
+                            for ee in T.vectorized(LOT):
+                                m_halves[2 * Q_AT + warp * (K + 32) + lane // 8 * (K // 4 + 8) + lane % 8 * BLOCK + LOT * hh + ee] = m_x_in[LOT * hh + ee]
+                        T.sync_warp()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
                             m_units[ee] = T.uint32(0)
@@ -2147,7 +2198,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                                     for ee in T.vectorized(4):
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                             for ee in T.vectorized(8):
-                                m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                                m_x_in[ee] = m_halves[2 * Q_AT + warp * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                             for ee in T.unroll(4):
                                 for rr in T.unroll(4):
                                     m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(
@@ -2788,12 +2839,14 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
     CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    PAIRED = paired_row(K)
+    WEIGHTS_AT = 8 * -(-CAPACITY // 16) * PAIRED  # of a group's records, behind their rows
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     TURNS = part_turns(K, R)
     RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
-    PART = part_row(RUNS)
-    SLICE = RANK * PART  # floats of a warp's products with all compensators
-    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
+    WIDE = part_wide(R)
+    SLICE = 32 * RUNS * WIDE  # floats of a warp's products with all compensators
+    LOT = BLOCK & -BLOCK  # sums of key channels that a lane loads at once
     COLUMNS = power_of_two(K // 8)
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
 
@@ -2921,7 +2974,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                         m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                         m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                         m_keys = T.alloc_shared((K + 32,), "float16")
-                        m_gram = T.alloc_shared((64,), "float32", scope="shared")
+                        m_gram = T.alloc_shared((WARPS * WIDE * WIDE,), "float32", scope="shared")
                         m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                         m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                         rounds = T.alloc_var("int32")
@@ -3182,9 +3235,16 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                     m_pair[hh] = 0.0
                                                     if jj < m_total:
                                                         m_pair[hh] = widen(m_rows[32 * ii + 8 * cc + 2 * pp + hh]) * T.exp2(m_G[ii] - m_decays[ii * CAPACITY + 8 * cc + 2 * pp + hh]) * m_unit
-                                                m_pairs[(4 * cc + pp) * ROW + key_column(word_key(kk, K), K)] = h2(
+                                                m_four[2 * pp + cc % 2] = h2(
                                                     "pack", m_pair[0], m_pair[1]
                                                 )
+                                                if cc % 2 == 0 and cc == CAPACITY // 8 - 1:
+                                                    m_four[2 * pp + 1] = T.uint32(0)
+                                            if cc % 2 == 1 or cc == CAPACITY // 8 - 1:
+                                                # Rows of eight records and of the eight behind them side by side: one product's.
+                                                for pp in T.unroll(4):
+                                                    for hh in T.vectorized(2):
+                                                        m_pairs[2 * ((4 * (cc // 2) + pp) * PAIRED + paired_column(word_key(kk, K), K)) + hh] = m_four[2 * pp + hh]
                                         if zz == 0:
                                             m_keys[key_place(word_key(kk, K), K)] = T.Cast(
                                                 "float16", m_payload[ii] * two_to(-m_down)
@@ -3235,18 +3295,17 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         if 16 * cc < CAPACITY:
                                             # Half of a product where no more than 8 rows can follow. Rows that do not exist are zeros.
                                             for hh in T.unroll(2):
-                                                if 16 * cc + 8 * hh < CAPACITY:
-                                                    for ee in T.vectorized(4):
-                                                        m_four[4 * hh + ee] = m_pairs[(8 * cc + 4 * hh + tt) * ROW + gg * (K // 8) + 4 * xx + ee]
+                                                for ee in T.vectorized(4):
+                                                    m_four[4 * hh + ee] = m_pairs[2 * ((4 * cc + tt) * PAIRED + gg * (K // 8 + 2) + 4 * xx) + 4 * hh + ee]
                                             for ee in T.unroll(4):
                                                 for mm_ in T.unroll(2):
                                                     if 16 * cc + 8 < CAPACITY:
                                                         h2_into(
-                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[ee], m_four[4 + ee]
+                                                            "update16", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_a[8 * cc + 4 * mm_ + 2], m_a[8 * cc + 4 * mm_ + 3], m_four[2 * ee], m_four[2 * ee + 1]
                                                         )
                                                     else:
                                                         h2_into(
-                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[ee]
+                                                            "update8", m_run[8 * mm_ + 2 * ee], m_a[8 * cc + 4 * mm_], m_a[8 * cc + 4 * mm_ + 1], m_four[2 * ee]
                                                         )
                                     for ee in T.unroll(8):
                                         m_state[8 * xx + ee] = m_run[ee]
@@ -3257,8 +3316,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                         for hh in T.unroll(2):
                                             for ee in T.vectorized(4):
                                                 m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee] = m_run[8 + 4 * hh + ee]
-                        m_lower = T.alloc_local((RANK,), "float32")
-                        m_unit_of = T.alloc_local((RANK,), "float32")
+                        m_lower = T.alloc_local((WIDE,), "float32")
+                        m_unit_of = T.alloc_local((WIDE,), "float32")
                         m_product = T.alloc_local((4,), "float32")
                         m_eight = T.alloc_local((8,), "float32")
                         m_columns = T.alloc_local((COLUMNS,), "uint32")
@@ -3267,6 +3326,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                             for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                                 # The scratch rows still serve what came before.
                                 T.sync_threads()
+                                for ee in T.unroll(4):
+                                    m_sums[ee] = 0.0
                                 for part_ in T.unroll(TURNS):
                                     if part_ > 0:
                                         T.sync_threads()
@@ -3289,9 +3350,9 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                     "update8", m_run[8 * mm_ + 2 * ee], m_old[2 * mm_], m_old[2 * mm_ + 1], m_four[ee]
                                                 )
 
+                                        for ee in T.unroll(8):
+                                            m_eight[ee] = 0.0
                                         for pp in T.unroll(2):
-                                            for ee in T.unroll(4):
-                                                m_product[ee] = 0.0
                                             for mm_ in T.unroll(2):
                                                 # Words transposed: value channels become the summed axis.
                                                 for ee in T.unroll(4):
@@ -3299,91 +3360,104 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                                         "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
                                                     )
                                                 h2_into(
-                                                    "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                                    "product", m_eight[4 * pp], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
                                                 )
-                                            for hh in T.unroll(2):
-                                                for ee in T.unroll(2):
-                                                    if 2 * tt + ee < R:
-                                                        m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                        if 2 * tt < WIDE:
+                                            for hh in T.unroll(4):
+                                                for ee in T.vectorized(2):
+                                                    m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 8 * xs_ + 2 * hh + gg % 2, 2 * tt, K, R, RUNS) + ee] = m_eight[2 * hh + ee]
                                     T.sync_threads()
-                                    # Y, of the thread's own keys.
+                                    # Y, of the thread's own keys: sums over the warps, which take the place of the first one's.
                                     for ii in T.unroll(KEYS):
                                         kk = ii * threads + tx
                                         if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
-                                            for jj in T.unroll(R):
-                                                m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                            for hh in T.unroll(WIDE // 4):
+                                                for ee in T.vectorized(4):
+                                                    m_eight[4 * hh + ee] = m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
                                                 for ww_ in T.unroll(WARPS - 1):
-                                                    m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
-                                if TURNS > 1:
-                                    # Sums take the place of products; otherwise each that of its own.
-                                    T.sync_threads()
-                                for ii in T.unroll(KEYS):
-                                    kk = ii * threads + tx
-                                    if kk < K:
-                                        for jj in T.unroll(R):
-                                            m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
-                                T.sync_threads()
-                                # The first warp alone, by matrix products: others would only do the same.
-                                if warp == 0:
-                                    # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
-                                    # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
-                                    for ee in T.unroll(4):
-                                        m_product[ee] = 0.0
-                                    for jj in T.unroll(4 * BLOCK):
-                                        for ee in T.unroll(2):
-                                            m_eight[ee] = 0.0
-                                            if gg < R:
-                                                m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
-                                            m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
-                                                0xFFFFE000
-                                            )
-                                            m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
-                                                0xFFFFE000
-                                            )
-                                        h2_into(
-                                            "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
-                                        )
-                                    for ee in T.unroll(2):
-                                        m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                                                    for ee in T.vectorized(4):
+                                                        m_product[ee] = m_scratch[(ww_ + 1) * SLICE + part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
+                                                    for ee in T.unroll(4):
+                                                        m_eight[4 * hh + ee] += m_product[ee]
+                                                for ee in T.vectorized(4):
+                                                    m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee] = m_eight[4 * hh + ee]
+                                            for jj in T.unroll(R):
+                                                m_y[ii * R + jj] = m_eight[jj]
                                     T.sync_warp()
-                                    # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
-                                    # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
-                                    for jj in T.unroll(R):
-                                        m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                                    for ii in T.unroll(KEYS):
+                                        for ss_ in T.unroll(4):
+                                            kk = ii * threads + 32 * warp + 8 * ss_
+                                            if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                                for ee in T.unroll(2):
+                                                    m_eight[ee] = 0.0
+                                                    if gg < R:
+                                                        m_eight[ee] = m_scratch[(part_row(word_key(kk, K), K, RUNS) // 8 * 8 + 4 * ee + tt) * WIDE + (gg // 4 ^ ee) % (WIDE // 4) * 4 + gg % 4]
+                                                    m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                                        0xFFFFE000
+                                                    )
+                                                    m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                                        0xFFFFE000
+                                                    )
+                                                for ee in T.unroll(2):
+                                                    h2_into(
+                                                        "product32", m_sums[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[ee], m_four[2 + ee]
+                                                    )
+                                if gg < WIDE and 2 * tt < WIDE:
+                                    for ee in T.vectorized(2):
+                                        m_gram[(warp * WIDE + gg) * WIDE + 2 * tt + ee] = m_sums[ee] + m_sums[2 + ee]
+                                T.sync_threads()
+                                # The first warp alone factors it, others would only do the same: L D L^T, a row a lane, regularised above what
+                                # the products have left out, or a singular matrix turns to noise. A column of zeros stays one.
+                                m_row = lane % WIDE
+                                if warp == 0:
                                     m_length = T.alloc_var("float32")  # of the column, squared
-                                    m_length = 2.0 * m_gram[lane % 8 * 9]
+                                    m_length = 0.0
+                                    for jj in T.unroll(WIDE):
+                                        m_lower[jj] = 0.0
+                                    for ww_ in T.unroll(WARPS):
+                                        for jj in T.unroll(R):
+                                            m_lower[jj] += m_gram[(ww_ * WIDE + jj) * WIDE + m_row]
+                                        m_length += m_gram[ww_ * WIDE * WIDE + m_row * (WIDE + 1)]
                                     m_pivot = T.alloc_var("float32")
+                                    m_inverse = T.alloc_var("float32")
                                     m_own = T.alloc_var("float32")
-                                    m_own = 0.0
+                                    m_own = 1.0
                                     for jj in T.unroll(R):
-                                        m_pivot = T.rsqrt(
-                                            T.max(
-                                                m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
-                                            )
+                                        m_pivot = T.max(
+                                            m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                         )
-                                        m_pivot = T.shfl_sync(
-                                            T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                        if m_row == jj:
+                                            m_own = m_pivot
+                                        m_inverse = T.shfl_sync(
+                                            T.if_then_else(m_length > 1e-30, T.fast_rcp(m_pivot), 0.0), jj
                                         )
-                                        m_lower[jj] = m_lower[jj] * m_pivot
+                                        m_inverse = m_lower[jj] * m_inverse
                                         for ii in T.unroll(R - 1 - jj):
-                                            m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                            m_lower[jj + 1 + ii] -= m_inverse * T.shfl_sync(
                                                 m_lower[jj], jj + 1 + ii
                                             )
-                                        if lane % 8 == jj:
-                                            m_own = m_pivot
-                                            m_lower[jj] = 1.0
-                                    T.sync_warp()
-                                    if lane < R:
-                                        for jj in T.unroll(R):
-                                            m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                                        m_lower[jj] = m_inverse
+                                    # Rows of L, with the reciprocal length of the column in place of the one.
+                                    if lane < WIDE:
+                                        for hh in T.unroll(WIDE // 4):
+                                            for ee in T.vectorized(4):
+                                                m_scratch[lane * WIDE + 4 * hh + ee] = m_lower[4 * hh + ee]
+                                        m_scratch[lane * (WIDE + 1)] = T.if_then_else(
+                                            m_length > 1e-30, T.rsqrt(m_own), 0.0
+                                        )
                                 T.sync_threads()
                                 for ii in T.unroll(KEYS):
                                     kk = ii * threads + tx
                                     if kk < K:
                                         for jj in T.unroll(R):
-                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
+                                            for hh in T.unroll(WIDE // 4):
+                                                if 4 * hh < jj:
+                                                    for ee in T.vectorized(4):
+                                                        m_eight[4 * hh + ee] = m_scratch[jj * WIDE + 4 * hh + ee]
                                             for mm_ in T.unroll(jj):
-                                                m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
+                                                m_y[ii * R + jj] -= m_eight[mm_] * m_y[ii * R + mm_]
+                                        for jj in T.unroll(R):
+                                            m_y[ii * R + jj] = m_y[ii * R + jj] * m_scratch[jj * (WIDE + 1)]
                                         for jj in T.unroll(R):
                                             # As it will be stored: what is subtracted is what a read adds.
                                             m_y[ii * R + jj] = kept(
@@ -3487,6 +3561,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                         for ee in T.unroll(COLUMNS):
                             m_columns[ee] = T.uint32(0)
                         for xx in T.unroll(BLOCK):
+                            T.sync_warp()  # not for data: the next run's loads come too early otherwise, and their registers spill
                             for ee in T.unroll(8):
                                 m_run[ee] = m_state[8 * xx + ee]
                             if tiles == 2:
@@ -3576,24 +3651,34 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                     "high", m_columns[0]
                                 )
                         T.sync_threads()
-                        for ii in T.unroll(KEYS):
-                            kk = ii * threads + tx
-                            if kk < K:
-                                # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
-                                m_mean = T.alloc_var("float32")
-                                m_mean = 0.0
-                                for ww_ in T.unroll(WARPS):
-                                    m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
-                                m_mean = T.Cast(
-                                    "float32", T.Cast(
-                                        "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
-                                    )
+                        # Each warp adds up all of them, so that none waits for another once more: lane t has numbers BLOCK t on of the
+                        # words' keys.
+                        m_totals = T.alloc_local((4,), "float32")
+                        for ww_ in T.unroll(WARPS):
+                            for hh in T.unroll(BLOCK // LOT):
+                                for ee in T.vectorized(LOT):
+                                    m_product[LOT * hh + ee] = m_scratch[ww_ * SUMS + lane // 8 * (K // 4 + 4) + lane % 8 * BLOCK + LOT * hh + ee]
+                            for ee in T.unroll(BLOCK):
+                                if ww_ == 0:
+                                    m_totals[ee] = m_product[ee]
+                                else:
+                                    m_totals[ee] += m_product[ee]
+                        for ee in T.unroll(BLOCK):
+                            # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                            m_totals[ee] = T.Cast(
+                                "float32", T.Cast(
+                                    "float16", T.rsqrt(T.max(m_totals[ee] * (1.0 / V), 2.0**-20))
                                 )
-                                key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                                m_keys[key_place(word_key(kk, K), K)] = T.Cast(
-                                    "float16", 32.0 * m_mean
-                                )
-                        T.sync_threads()
+                            )
+                            m_x_in[ee] = T.Cast("float16", 32.0 * m_totals[ee])
+                            m_totals[ee] = two_to(-m_shift) * T.fast_rcp(m_totals[ee])
+                        for hh in T.unroll(BLOCK // LOT):
+                            if warp == 0:
+                                for ee in T.vectorized(LOT):
+                                    key_scale[key_scale_at + word_run(lane // 8, (lane % 8 * BLOCK + LOT * hh) // 8, K) + (lane % 8 * BLOCK + LOT * hh) % 8 + ee] = m_totals[LOT * hh + ee]
+                            for ee in T.vectorized(LOT):
+                                m_halves[2 * Q_AT + warp * (K + 32) + lane // 8 * (K // 4 + 8) + lane % 8 * BLOCK + LOT * hh + ee] = m_x_in[LOT * hh + ee]
+                        T.sync_warp()
                         # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                         for ee in T.unroll(4):
                             m_units[ee] = T.uint32(0)
@@ -3608,7 +3693,7 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                                     for ee in T.vectorized(4):
                                         m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                             for ee in T.vectorized(8):
-                                m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                                m_x_in[ee] = m_halves[2 * Q_AT + warp * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                             for ee in T.unroll(4):
                                 for rr in T.unroll(4):
                                     m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(
@@ -4327,12 +4412,14 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
     CAPACITY = 32 if GROUPS > 1 else -(-N // 8) * 8  # of a group
     BLOCK = K // 32  # runs of 8 words that a lane holds of a tile
     ROW = K + (8 if K // 8 % 8 == 4 else 4)  # words of a pair of rows over the keys; no bank conflicts
+    PAIRED = paired_row(K)
+    WEIGHTS_AT = 8 * -(-CAPACITY // 16) * PAIRED  # of a group's records, behind their rows
     SUMS = K + 16  # floats of a row over the keys: four lanes at once, no bank conflicts
     TURNS = part_turns(K, R)
     RUNS = BLOCK // TURNS  # of a lane's runs whose products are kept at once
-    PART = part_row(RUNS)
-    SLICE = RANK * PART  # floats of a warp's products with all compensators
-    WHOLE = part_row(BLOCK)  # of a compensator's sums over the warps
+    WIDE = part_wide(R)
+    SLICE = 32 * RUNS * WIDE  # floats of a warp's products with all compensators
+    LOT = BLOCK & -BLOCK  # sums of key channels that a lane loads at once
     COLUMNS = power_of_two(K // 8)
     Q_AT, FACTORS_AT, OLD_AT, SCRATCH = scratch_places(K, V, P, R)
 
@@ -4422,7 +4509,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 m_pairs = T.view(m_scratch, (SCRATCH,), "uint32")
                 m_halves = T.view(m_scratch, (2 * SCRATCH,), "float16")
                 m_keys = T.alloc_shared((K + 32,), "float16")
-                m_gram = T.alloc_shared((64,), "float32", scope="shared")
+                m_gram = T.alloc_shared((WARPS * WIDE * WIDE,), "float32", scope="shared")
                 m_shift = T.alloc_var("int32")  # the state is held times 4^m_shift
                 m_share = T.alloc_var("int32")  # compensator keys are stored times 2^m_share
                 rounds = T.alloc_var("int32")
@@ -4491,8 +4578,8 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                         # Value channels of a tile's rows 2 tt and 2 tt + 1, then of the rows 8 below.
                         m_x[2 * ee] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x5410)
                         m_x[2 * ee + 1] = byte_permute(m_x_words[ee], m_x_words[2 + ee], 0x7632)
-                m_lower = T.alloc_local((RANK,), "float32")
-                m_unit_of = T.alloc_local((RANK,), "float32")
+                m_lower = T.alloc_local((WIDE,), "float32")
+                m_unit_of = T.alloc_local((WIDE,), "float32")
                 m_product = T.alloc_local((4,), "float32")
                 m_eight = T.alloc_local((8,), "float32")
                 m_columns = T.alloc_local((COLUMNS,), "uint32")
@@ -4501,6 +4588,8 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                     for round_ in T.unroll(rounds, annotations={"pragma_unroll_factor": 1}):  # once: it is long
                         # The scratch rows still serve what came before.
                         T.sync_threads()
+                        for ee in T.unroll(4):
+                            m_sums[ee] = 0.0
                         for part_ in T.unroll(TURNS):
                             if part_ > 0:
                                 T.sync_threads()
@@ -4516,9 +4605,9 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                         for ee in T.vectorized(4):
                                             m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
 
+                                for ee in T.unroll(8):
+                                    m_eight[ee] = 0.0
                                 for pp in T.unroll(2):
-                                    for ee in T.unroll(4):
-                                        m_product[ee] = 0.0
                                     for mm_ in T.unroll(2):
                                         # Words transposed: value channels become the summed axis.
                                         for ee in T.unroll(4):
@@ -4526,91 +4615,104 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                                                 "transposed", m_run[8 * mm_ + 4 * pp + 2 * (ee % 2) + ee // 2]
                                             )
                                         h2_into(
-                                            "product", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
+                                            "product", m_eight[4 * pp], m_four[0], m_four[1], m_four[2], m_four[3], m_x[2 * mm_], m_x[2 * mm_ + 1]
                                         )
-                                    for hh in T.unroll(2):
-                                        for ee in T.unroll(2):
-                                            if 2 * tt + ee < R:
-                                                m_scratch[warp * SLICE + (2 * tt + ee) * PART + gg // 2 * (8 * RUNS + 8) + 8 * xs_ + 4 * pp + 2 * hh + gg % 2] = m_product[2 * hh + ee]
+                                if 2 * tt < WIDE:
+                                    for hh in T.unroll(4):
+                                        for ee in T.vectorized(2):
+                                            m_scratch[warp * SLICE + part_place(gg // 2 * (K // 4) + 8 * xs_ + 2 * hh + gg % 2, 2 * tt, K, R, RUNS) + ee] = m_eight[2 * hh + ee]
                             T.sync_threads()
-                            # Y, of the thread's own keys.
+                            # Y, of the thread's own keys: sums over the warps, which take the place of the first one's.
                             for ii in T.unroll(KEYS):
                                 kk = ii * threads + tx
                                 if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
-                                    for jj in T.unroll(R):
-                                        m_y[ii * R + jj] = m_scratch[jj * PART + part_place(word_key(kk, K), K, RUNS)]
+                                    for hh in T.unroll(WIDE // 4):
+                                        for ee in T.vectorized(4):
+                                            m_eight[4 * hh + ee] = m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
                                         for ww_ in T.unroll(WARPS - 1):
-                                            m_y[ii * R + jj] += m_scratch[(ww_ + 1) * SLICE + jj * PART + part_place(word_key(kk, K), K, RUNS)]
-                        if TURNS > 1:
-                            # Sums take the place of products; otherwise each that of its own.
-                            T.sync_threads()
-                        for ii in T.unroll(KEYS):
-                            kk = ii * threads + tx
-                            if kk < K:
-                                for jj in T.unroll(R):
-                                    m_scratch[jj * WHOLE + part_place(word_key(kk, K), K, BLOCK)] = m_y[ii * R + jj]
-                        T.sync_threads()
-                        # The first warp alone, by matrix products: others would only do the same.
-                        if warp == 0:
-                            # Gram matrix Y^T Y. FP32 as sums of two numbers of TF32: rows of both, columns of the first ones, whose
-                            # products without their halves are half of the matrix; with its transpose, all but what is below 2^-22.
-                            for ee in T.unroll(4):
-                                m_product[ee] = 0.0
-                            for jj in T.unroll(4 * BLOCK):
-                                for ee in T.unroll(2):
-                                    m_eight[ee] = 0.0
-                                    if gg < R:
-                                        m_eight[ee] = m_scratch[gg * WHOLE + part_place(32 * (jj // 4) + 8 * tt + 2 * (jj % 4) + ee, K, BLOCK)]
-                                    m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
-                                        0xFFFFE000
-                                    )
-                                    m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
-                                        0xFFFFE000
-                                    )
-                                h2_into(
-                                    "product32", m_product[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[0], m_four[2]
-                                )
-                            for ee in T.unroll(2):
-                                m_gram[8 * gg + 2 * tt + ee] = 0.5 * m_product[ee] + m_product[2 + ee]
+                                            for ee in T.vectorized(4):
+                                                m_product[ee] = m_scratch[(ww_ + 1) * SLICE + part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee]
+                                            for ee in T.unroll(4):
+                                                m_eight[4 * hh + ee] += m_product[ee]
+                                        for ee in T.vectorized(4):
+                                            m_scratch[part_place(word_key(kk, K), 4 * hh, K, R, RUNS) + ee] = m_eight[4 * hh + ee]
+                                    for jj in T.unroll(R):
+                                        m_y[ii * R + jj] = m_eight[jj]
                             T.sync_warp()
-                            # Its Cholesky factor, a row a lane, regularised: above what the products have left out, or a singular
-                            # matrix turns to noise. A column of zeros stays one. Rows over their own pivots are kept, with reciprocals of these.
-                            for jj in T.unroll(R):
-                                m_lower[jj] = m_gram[lane % 8 * 8 + jj] + m_gram[jj * 8 + lane % 8]
+                            for ii in T.unroll(KEYS):
+                                for ss_ in T.unroll(4):
+                                    kk = ii * threads + 32 * warp + 8 * ss_
+                                    if kk < K and word_key(kk, K) % (K // 4) // (8 * RUNS) == part_:
+                                        for ee in T.unroll(2):
+                                            m_eight[ee] = 0.0
+                                            if gg < R:
+                                                m_eight[ee] = m_scratch[(part_row(word_key(kk, K), K, RUNS) // 8 * 8 + 4 * ee + tt) * WIDE + (gg // 4 ^ ee) % (WIDE // 4) * 4 + gg % 4]
+                                            m_four[2 * ee] = T.reinterpret(m_eight[ee], "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                            m_four[2 * ee + 1] = T.reinterpret(m_eight[ee] - T.reinterpret(m_four[2 * ee], "float32"), "uint32") & T.uint32(
+                                                0xFFFFE000
+                                            )
+                                        for ee in T.unroll(2):
+                                            h2_into(
+                                                "product32", m_sums[0], m_four[0], m_four[1], m_four[2], m_four[3], m_four[ee], m_four[2 + ee]
+                                            )
+                        if gg < WIDE and 2 * tt < WIDE:
+                            for ee in T.vectorized(2):
+                                m_gram[(warp * WIDE + gg) * WIDE + 2 * tt + ee] = m_sums[ee] + m_sums[2 + ee]
+                        T.sync_threads()
+                        # The first warp alone factors it, others would only do the same: L D L^T, a row a lane, regularised above what
+                        # the products have left out, or a singular matrix turns to noise. A column of zeros stays one.
+                        m_row = lane % WIDE
+                        if warp == 0:
                             m_length = T.alloc_var("float32")  # of the column, squared
-                            m_length = 2.0 * m_gram[lane % 8 * 9]
+                            m_length = 0.0
+                            for jj in T.unroll(WIDE):
+                                m_lower[jj] = 0.0
+                            for ww_ in T.unroll(WARPS):
+                                for jj in T.unroll(R):
+                                    m_lower[jj] += m_gram[(ww_ * WIDE + jj) * WIDE + m_row]
+                                m_length += m_gram[ww_ * WIDE * WIDE + m_row * (WIDE + 1)]
                             m_pivot = T.alloc_var("float32")
+                            m_inverse = T.alloc_var("float32")
                             m_own = T.alloc_var("float32")
-                            m_own = 0.0
+                            m_own = 1.0
                             for jj in T.unroll(R):
-                                m_pivot = T.rsqrt(
-                                    T.max(
-                                        m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
-                                    )
+                                m_pivot = T.max(
+                                    m_lower[jj] + 8.0 * RIDGE * R * m_length, 8.0 * PIVOT_FLOOR * R * m_length
                                 )
-                                m_pivot = T.shfl_sync(
-                                    T.if_then_else(m_length > 1e-30, m_pivot, 0.0), jj
+                                if m_row == jj:
+                                    m_own = m_pivot
+                                m_inverse = T.shfl_sync(
+                                    T.if_then_else(m_length > 1e-30, T.fast_rcp(m_pivot), 0.0), jj
                                 )
-                                m_lower[jj] = m_lower[jj] * m_pivot
+                                m_inverse = m_lower[jj] * m_inverse
                                 for ii in T.unroll(R - 1 - jj):
-                                    m_lower[jj + 1 + ii] -= m_lower[jj] * T.shfl_sync(
+                                    m_lower[jj + 1 + ii] -= m_inverse * T.shfl_sync(
                                         m_lower[jj], jj + 1 + ii
                                     )
-                                if lane % 8 == jj:
-                                    m_own = m_pivot
-                                    m_lower[jj] = 1.0
-                            T.sync_warp()
-                            if lane < R:
-                                for jj in T.unroll(R):
-                                    m_gram[8 * lane + jj] = m_lower[jj] * m_own
+                                m_lower[jj] = m_inverse
+                            # Rows of L, with the reciprocal length of the column in place of the one.
+                            if lane < WIDE:
+                                for hh in T.unroll(WIDE // 4):
+                                    for ee in T.vectorized(4):
+                                        m_scratch[lane * WIDE + 4 * hh + ee] = m_lower[4 * hh + ee]
+                                m_scratch[lane * (WIDE + 1)] = T.if_then_else(
+                                    m_length > 1e-30, T.rsqrt(m_own), 0.0
+                                )
                         T.sync_threads()
                         for ii in T.unroll(KEYS):
                             kk = ii * threads + tx
                             if kk < K:
                                 for jj in T.unroll(R):
-                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_gram[9 * jj]
+                                    for hh in T.unroll(WIDE // 4):
+                                        if 4 * hh < jj:
+                                            for ee in T.vectorized(4):
+                                                m_eight[4 * hh + ee] = m_scratch[jj * WIDE + 4 * hh + ee]
                                     for mm_ in T.unroll(jj):
-                                        m_y[ii * R + jj] -= m_gram[8 * jj + mm_] * m_y[ii * R + mm_]
+                                        m_y[ii * R + jj] -= m_eight[mm_] * m_y[ii * R + mm_]
+                                for jj in T.unroll(R):
+                                    m_y[ii * R + jj] = m_y[ii * R + jj] * m_scratch[jj * (WIDE + 1)]
                                 for jj in T.unroll(R):
                                     # As it will be stored: what is subtracted is what a read adds.
                                     m_y[ii * R + jj] = kept(m_y[ii * R + jj] * two_to(m_share))
@@ -4682,6 +4784,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                 for ee in T.unroll(COLUMNS):
                     m_columns[ee] = T.uint32(0)
                 for xx in T.unroll(BLOCK):
+                    T.sync_warp()  # not for data: the next run's loads come too early otherwise, and their registers spill
                     for ee in T.unroll(8):
                         m_run[ee] = m_state[8 * xx + ee]
                     if tiles == 2:
@@ -4754,22 +4857,34 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                             "high", m_columns[0]
                         )
                 T.sync_threads()
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
-                        m_mean = T.alloc_var("float32")
-                        m_mean = 0.0
-                        for ww_ in T.unroll(WARPS):
-                            m_mean += m_scratch[ww_ * SUMS + sum_place(word_key(kk, K), K)]
-                        m_mean = T.Cast(
-                            "float32", T.Cast(
-                                "float16", T.rsqrt(T.max(m_mean * (1.0 / V), 2.0**-20))
-                            )
+                # Each warp adds up all of them, so that none waits for another once more: lane t has numbers BLOCK t on of the
+                # words' keys.
+                m_totals = T.alloc_local((4,), "float32")
+                for ww_ in T.unroll(WARPS):
+                    for hh in T.unroll(BLOCK // LOT):
+                        for ee in T.vectorized(LOT):
+                            m_product[LOT * hh + ee] = m_scratch[ww_ * SUMS + lane // 8 * (K // 4 + 4) + lane % 8 * BLOCK + LOT * hh + ee]
+                    for ee in T.unroll(BLOCK):
+                        if ww_ == 0:
+                            m_totals[ee] = m_product[ee]
+                        else:
+                            m_totals[ee] += m_product[ee]
+                for ee in T.unroll(BLOCK):
+                    # c = sqrt(mean |R|) of a key channel (paper, section 3.4); its reciprocal is what codes are made with.
+                    m_totals[ee] = T.Cast(
+                        "float32", T.Cast(
+                            "float16", T.rsqrt(T.max(m_totals[ee] * (1.0 / V), 2.0**-20))
                         )
-                        key_scale[key_scale_at + kk] = two_to(-m_shift) * T.fast_rcp(m_mean)
-                        m_keys[key_place(word_key(kk, K), K)] = T.Cast("float16", 32.0 * m_mean)
-                T.sync_threads()
+                    )
+                    m_x_in[ee] = T.Cast("float16", 32.0 * m_totals[ee])
+                    m_totals[ee] = two_to(-m_shift) * T.fast_rcp(m_totals[ee])
+                for hh in T.unroll(BLOCK // LOT):
+                    if warp == 0:
+                        for ee in T.vectorized(LOT):
+                            key_scale[key_scale_at + word_run(lane // 8, (lane % 8 * BLOCK + LOT * hh) // 8, K) + (lane % 8 * BLOCK + LOT * hh) % 8 + ee] = m_totals[LOT * hh + ee]
+                    for ee in T.vectorized(LOT):
+                        m_halves[2 * Q_AT + warp * (K + 32) + lane // 8 * (K // 4 + 8) + lane % 8 * BLOCK + LOT * hh + ee] = m_x_in[LOT * hh + ee]
+                T.sync_warp()
                 # Value scales from the largest magnitudes, then codes; no conversion, 1536 + c holds c in its low byte.
                 for ee in T.unroll(4):
                     m_units[ee] = T.uint32(0)
@@ -4784,7 +4899,7 @@ def _load_state_words(K, V, H, HV, P, R, threads, min_blocks):
                             for ee in T.vectorized(4):
                                 m_run[8 + 4 * hh + ee] = m_words[((2 * warp + hh) * BLOCK + xx) * 128 + lane * 4 + ee]
                     for ee in T.vectorized(8):
-                        m_x_in[ee] = m_keys[tt * (K // 4 + 8) + 8 * xx + ee]
+                        m_x_in[ee] = m_halves[2 * Q_AT + warp * (K + 32) + tt * (K // 4 + 8) + 8 * xx + ee]
                     for ee in T.unroll(4):
                         for rr in T.unroll(4):
                             m_run[8 * (rr // 2) + 2 * ee + rr % 2] = h2(

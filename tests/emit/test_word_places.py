@@ -27,6 +27,10 @@ def functions(format: str = FORMATS[0]) -> Mapping[str, Any]:
         "sum_place",
         "part_place",
         "part_row",
+        "part_turns",
+        "part_wide",
+        "paired_column",
+        "paired_row",
         "word_key",
         "word_run",
     )
@@ -103,24 +107,55 @@ def test_a_lane_has_runs_of_eight_neighbouring_keys(K: int, format: str) -> None
             assert numbers == [K // 4 * t + 8 * x + i for i in range(8)]
 
 
-@pytest.mark.parametrize(("K", "turns"), [(K, t) for K in KEYS for t in (1, 2) if K // 32 % t == 0])
-def test_products_of_a_turn_have_places_of_their_own(K: int, turns: int) -> None:
-    places, runs = functions(), K // 32 // turns
-    for turn in range(turns):
-        keys = [k for k in range(K) if k % (K // 4) // (8 * runs) == turn]
-        found = [places["part_place"](k, K, runs) for k in keys]
-        assert len(keys) == 32 * runs == len(set(found))
-        assert max(found) < places["part_row"](runs)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("R", [1, 4, 5, 8])
+@pytest.mark.parametrize("K", KEYS)
+def test_products_of_a_turn_have_places_of_their_own(K: int, R: int, format: str) -> None:
+    places = functions(format)
+    wide, runs = places["part_wide"](R), K // 32 // places["part_turns"](K, R)
+    for turn in range(K // 32 // runs):
+        keys = [k for k in range(K) if k % (K // 4) // 8 // runs == turn]
+        found = {places["part_place"](k, j, K, R, runs) for k in keys for j in range(wide)}
+        assert found == set(range(32 * runs * wide))
 
 
-@pytest.mark.parametrize("runs", [2, 4])
-def test_columns_of_an_accumulator_lie_in_other_banks(runs: int) -> None:
-    """Lane 4 g + t stores rows of compensator 2 t and of keys g % 2 of lane g // 2."""
+@pytest.mark.parametrize("R", [4, 8])
+def test_products_are_stored_and_summed_without_bank_conflicts(R: int) -> None:
+    """Lane 4 g + t stores compensators 2 t and 2 t + 1 of row g, 16 lanes at once; keys in turn are
+    read four compensators at a time, 8 lanes at once."""
     places, K = functions(), 128
-    row = places["part_row"](runs)
-    banks = {
-        (2 * (lane % 4) * row + places["part_place"](lane // 8 * (K // 4) + lane // 4 % 2, K, runs))
-        % 32
-        for lane in range(32)
-    }
-    assert len(banks) == 32
+    wide, runs = places["part_wide"](R), K // 32 // places["part_turns"](K, R)
+    for row in range(4):
+        keys = {g: g // 2 * (K // 4) + 2 * row + g % 2 for g in range(8)}
+        for half in range(2 if wide == 8 else 1):
+            rows = range(4 * half, 4 * half + 4) if wide == 8 else range(8)
+            starts = [
+                places["part_place"](keys[g], 2 * t, K, R, runs)
+                for g in rows
+                for t in range(wide // 2)
+            ]
+            assert len({(at + e) % 32 for at in starts for e in range(2)}) == 32
+    for first in range(0, K // 4, 8):
+        for j in range(0, wide, 4):
+            starts = [places["part_place"](first + i, j, K, R, runs) for i in range(8)]
+            assert len({(at + e) % 32 for at in starts for e in range(4)}) == 32
+
+
+@pytest.mark.parametrize("K", KEYS)
+def test_rows_of_one_product_lie_side_by_side(K: int) -> None:
+    """Lane 4 g + t reads pairs of words of row t and column g: a run of K / 8, aligned for loads of
+    four words, which eight lanes at once find in banks of their own."""
+    places = functions()
+    row, found = places["paired_row"](K), {}
+    for g in range(8):
+        keys = [K // 4 * (g // 2) + 2 * block + g % 2 for block in range(K // 8)]
+        run = [places["paired_column"](k, K) for k in keys]
+        assert run == list(range(run[0], run[0] + K // 8))
+        assert run[0] % 2 == 0
+        assert run[-1] < row
+        found[g] = run[0]
+    assert row % 2 == 0
+    for quarter in range(4):
+        lanes = [(g, t) for g in (2 * quarter, 2 * quarter + 1) for t in range(4)]
+        starts = [2 * (t * row + found[g]) for g, t in lanes]
+        assert len({(at + e) % 32 for at in starts for e in range(4)}) == 32
