@@ -183,32 +183,47 @@ def byte_permute(low, high, selector):
     return T.call_extern("uint32", "__byte_perm", low, high, selector)
 
 
-def config_step(K, V, H, HV, P, R, D=0):
-    """Default of build_step's tuning arguments, and of all kernels that walk over a tile as it does."""
+def _config_rows(K, V):
+    """Default of the kernels that walk over a tile and hold their part of it in registers."""
     slices = 1
-    # 64 elements a thread: all are in registers, and all loads are in flight before one is used.
     while V % (2 * slices) == 0 and K * V > slices * 128 * 64:
         slices = 2 * slices
-    lanes = min(8, power_of_two(max(1, K // 16)))
+    chunk = 16 if K % 16 == 0 else 8
+    lanes = min(8, power_of_two(max(1, K // chunk)))
     return {"threads": 128, "slices": slices, "lanes": lanes, "min_blocks": 3}
 
 
-def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_blocks=4):
+def config_step(K, V, H, HV, P, R, D=0):
+    """Default of build_step's tuning arguments."""
+    # 32 keys of a value channel a thread, where there are so many.
+    chunk = 16 if K % 16 == 0 else 8
+    lanes = min(8, power_of_two(max(1, K // 32)), power_of_two(max(1, K // chunk)))
+    resident = 233472 // (K * V + 47 * K + 16 * V + 2048)
+    blocks = max(1, min(resident, 6))
+    return {"threads": 128, "slices": 1, "lanes": lanes, "min_blocks": blocks}
+
+
+def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_blocks=6):
     """One token a row, in place: load the state, read it, correct, write the output, update, store.
+
+    Codes come to shared memory, all at once; then a thread has one value channel's after the other.
 
     threads: of a block (one row, value head and slice), a multiple of 32.
     slices: blocks that share a head, each with its part of the value channels; divides V.
     lanes: threads that share a value channel, a power of two up to 32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     """
-    WARPS = threads // 32
     KEYS = -(-K // threads)  # key channels that a thread owns
     VALUES = -(-V // threads)  # value channels that a thread owns
+    WARPS = threads // 32
     CHUNK = 16 if K % 16 == 0 else 8  # codes of one vector access
     RUNS = -(-K // (CHUNK * lanes))  # chunks that a thread holds of a value channel
     GROUPS = threads // lanes  # value channels that the block holds side by side
     SLICE = V // slices  # value channels of a block
     ROWS = -(-SLICE // GROUPS)  # value channels of a thread
+    PADDED = K + (K + 15) // 16 * 4  # numbers of a vector, of which lanes have 16 keys each in different banks
+    WHOLE = SLICE * K % 16 == 0  # a slice is copied as whole accesses
+    SCALES = SLICE
 
     @T.prim_func
     def step(
@@ -234,6 +249,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
     ):
         with T.Kernel(num_rows * HV * slices, threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
+            s_tile = T.alloc_shared((SLICE * K,), "int8")
+            s_ready = T.alloc_barrier([1])
             bid = block // slices
             s_first = block % slices * SLICE  # first value channel of the slice
             tx = T.get_thread_binding()
@@ -266,19 +283,21 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                             T.float32(0.0), "bfloat16"
                         )
             else:
-                # The thread's part of the slice, all loads in flight at once.
-                s_z = T.alloc_local((ROWS * RUNS * CHUNK,), "int8")
-                s_scale = T.alloc_local((ROWS,), "float32")
-                for ii in T.unroll(ROWS):
-                    s_row = ii * GROUPS + tx // lanes
-                    for rr_ in T.unroll(RUNS):
-                        s_at = (rr_ * lanes + tx % lanes) * CHUNK
-                        if s_row < SLICE and s_at < K:
-                            for ee in T.vectorized(CHUNK):
-                                s_z[(ii * RUNS + rr_) * CHUNK + ee] = payload[payload_at + (s_first + s_row) * K + s_at + ee]
-                    s_scale[ii] = 0.0
-                    if s_row < SLICE:
-                        s_scale[ii] = value_scale[value_scale_at + s_first + s_row]
+                # The slice's codes, all in flight at once.
+                if WHOLE:
+                    if tx == 0:
+                        T.mbarrier_arrive_expect_tx(s_ready[0], SLICE * K)
+                        T.tma_load(
+                            T.access_ptr(s_tile[0], "w", SLICE * K),
+                            T.access_ptr(payload[payload_at + s_first * K], "r", SLICE * K),
+                            s_ready[0],
+                            SLICE * K,
+                            0,
+                        )
+                else:
+                    for ii in T.serial((SLICE * K + threads - 1) // threads):
+                        if ii * threads + tx < SLICE * K:
+                            s_tile[ii * threads + tx] = payload[payload_at + s_first * K + ii * threads + tx]
                 own_q_raw = T.alloc_local((KEYS,), "bfloat16")
                 own_k_raw = T.alloc_local((KEYS,), "bfloat16")
                 own_v = T.alloc_local((VALUES,), "bfloat16")
@@ -296,11 +315,16 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                     if kk < K:
                         own_q_raw[ii] = q_in[row * q_row + wide(key_head) * q_head + wide(kk) * q_axis]
                         own_k_raw[ii] = k_in[row * k_row + wide(key_head) * k_head + wide(kk) * k_axis]
-                t_v = T.alloc_local((ROWS,), "float32")
-                for ii in T.unroll(ROWS):
-                    vv = s_first + ii * GROUPS + tx // lanes
-                    if ii * GROUPS + tx // lanes < SLICE:
-                        t_v[ii] = widen(v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis])
+                t_v = T.alloc_shared((SLICE,), "float32", scope="shared")
+                s_scales = T.alloc_shared((SCALES,), "float32", scope="shared")
+                for ii in T.unroll((SLICE + threads - 1) // threads):
+                    vv = s_first + ii * threads + tx
+                    if ii * threads + tx < SLICE:
+                        t_v[ii * threads + tx] = widen(
+                            v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis]
+                        )
+                        for jj in T.unroll(SCALES // SLICE):
+                            s_scales[jj * SLICE + ii * threads + tx] = value_scale[value_scale_at + vv]
                 s_acc = T.alloc_local((3,), "float32")
                 # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
                 x_y1 = T.alloc_shared((K,), "float32", scope="shared")
@@ -406,95 +430,117 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_bl
                         x_y1[kk] = k * T.exp2(G1)
                         x_yq[kk] = q * T.exp2(G1)
                         x_u1[kk] = k
-                # From here on every thread reads all key channels.
+                s_vectors = T.alloc_shared((3 * PADDED,), "float32", scope="shared")
+                for ii in T.unroll(KEYS):
+                    kk = ii * threads + tx
+                    if kk < K:
+                        s_vectors[0 * PADDED + kk + kk // 16 * 4] = x_y1[kk]
+                        s_vectors[1 * PADDED + kk + kk // 16 * 4] = x_yq[kk]
+                        s_vectors[2 * PADDED + kk + kk // 16 * 4] = x_u1[kk]
+                # From here on every thread reads all key channels, and what others have staged.
                 T.sync_threads()
-                # All reads in one pass over the registers, then sums over the lanes of a value channel.
-                s_x = T.alloc_local((2 * RUNS * CHUNK,), "float32")
-                s_y = T.alloc_local((2 * ROWS,), "float32")
-                for rr_ in T.unroll(RUNS):
-                    s_at = (rr_ * lanes + tx % lanes) * CHUNK
-                    if s_at < K:
-                        for jj in T.unroll(CHUNK // 4):
-                            for ee in T.vectorized(4):
-                                s_x[(0 * RUNS + rr_) * CHUNK + jj * 4 + ee] = x_y1[s_at + jj * 4 + ee]
-                                s_x[(1 * RUNS + rr_) * CHUNK + jj * 4 + ee] = x_yq[s_at + jj * 4 + ee]
-                for ii in T.unroll(2 * ROWS):
-                    s_y[ii] = 0.0
-                for ii in T.unroll(ROWS):
-                    for rr_ in T.unroll(RUNS):
-                        if (rr_ * lanes + tx % lanes) * CHUNK < K:
-                            for ee in T.unroll(CHUNK):
-                                for jj in T.unroll(2):
-                                    s_y[jj * ROWS + ii] += T.Cast("float32", s_z[(ii * RUNS + rr_) * CHUNK + ee]) * s_x[(jj * RUNS + rr_) * CHUNK + ee]
-                for mm_ in T.unroll(lanes.bit_length() - 1):
-                    for jj in T.unroll(2 * ROWS):
-                        s_y[jj] += T.shfl_xor(s_y[jj], 1 << mm_)
-                # Corrections, output and the state after the token, a value channel after the other.
-                s_w = T.alloc_local((1 * RUNS * CHUNK,), "float32")
-                s_e = T.alloc_local((RUNS * CHUNK,), "float32")
+                if WHOLE:
+                    T.mbarrier_wait_parity(s_ready[0], 0)
+                s_words = T.view(s_tile, (SLICE * K // 4,), "uint32")
+                s_z = T.alloc_local((CHUNK // 4,), "uint32")
                 s_c = T.alloc_local((CHUNK,), "int8")
+                s_packed = T.view(s_c, (CHUNK // 4,), "uint32")
+                s_e = T.alloc_local((RUNS * CHUNK,), "float32")
+                s_y = T.alloc_local((2,), "float32")
+                s_w = T.alloc_local((2 * CHUNK,), "float32")
+                # Outputs and scales of the slice, which threads own one by one at the end.
+                s_out = T.alloc_shared((SLICE,), "float32", scope="shared")
+                s_sizes = T.alloc_shared((SCALES,), "float32", scope="shared")
                 s_peak = T.alloc_var("float32")
                 s_inverse = T.alloc_var("float32")
-                for rr_ in T.unroll(RUNS):
-                    s_at = (rr_ * lanes + tx % lanes) * CHUNK
-                    if s_at < K:
-                        for jj in T.unroll(CHUNK // 4):
-                            for ee in T.vectorized(4):
-                                s_w[(0 * RUNS + rr_) * CHUNK + jj * 4 + ee] = x_u1[s_at + jj * 4 + ee]
-                for ii in T.unroll(ROWS):
+                for ii in T.unroll(ROWS, unroll_factor=1):
                     s_row = ii * GROUPS + tx // lanes
                     vv = s_first + s_row
-                    y1 = T.alloc_var("float32")
-                    y1 = s_y[0 * ROWS + ii] * s_scale[ii]
-                    yq = T.alloc_var("float32")
-                    yq = s_y[1 * ROWS + ii] * s_scale[ii]
-                    v = T.alloc_var("float32")
-                    v = t_v[ii]
-                    u1 = T.alloc_var("float32")
-                    u1 = beta * (v - y1)
-                    if s_row < SLICE and tx % lanes == 0:
-                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
-                            yq + p_q_1 * u1, "bfloat16"
-                        )
-                    s_kept = T.alloc_var("float32")
-                    s_kept = s_scale[ii] * x_S
+                    for rr_ in T.unroll(2):
+                        s_y[rr_] = 0.0
                     for rr_ in T.unroll(RUNS):
+                        s_at = (rr_ * lanes + tx % lanes) * CHUNK
                         for ee in T.unroll(CHUNK):
-                            s_e[rr_ * CHUNK + ee] = T.Cast("float32", s_z[(ii * RUNS + rr_) * CHUNK + ee]) * s_kept
-                            s_e[rr_ * CHUNK + ee] += s_w[(0 * RUNS + rr_) * CHUNK + ee] * u1
-                    # The value channel's scale, from its largest magnitude.
-                    s_peak = 0.0
-                    for rr_ in T.unroll(RUNS):
-                        if (rr_ * lanes + tx % lanes) * CHUNK < K:
+                            s_e[rr_ * CHUNK + ee] = 0.0
+                        if s_row < SLICE and s_at < K:
+                            for ee in T.vectorized(CHUNK // 4):
+                                s_z[ee] = s_words[(s_row * K + s_at) // 4 + ee]
+                            # A code plus 128 is the mantissa's low byte of a number from 2^23 on.
                             for ee in T.unroll(CHUNK):
-                                s_peak = T.max(s_peak, T.abs(s_e[rr_ * CHUNK + ee]))
+                                s_e[rr_ * CHUNK + ee] = T.reinterpret(byte_permute(s_z[ee // 4] ^ T.uint32(0x80808080), T.uint32(0x4B000000), 0x7440 + ee % 4), "float32") - 8388736.0
+                            for jj in T.unroll(CHUNK // 4):
+                                for ee in T.vectorized(4):
+                                    s_w[0 * CHUNK + jj * 4 + ee] = s_vectors[0 * PADDED + s_at + s_at // 16 * 4 + jj * 4 + ee]
+                                    s_w[1 * CHUNK + jj * 4 + ee] = s_vectors[1 * PADDED + s_at + s_at // 16 * 4 + jj * 4 + ee]
+                            for ee in T.unroll(CHUNK):
+                                for jj in T.unroll(2):
+                                    s_y[jj] += s_e[rr_ * CHUNK + ee] * s_w[jj * CHUNK + ee]
+                    for mm_ in T.unroll(lanes.bit_length() - 1):
+                        for jj in T.unroll(2):
+                            s_y[jj] += T.shfl_xor(s_y[jj], 1 << mm_)
+                    if s_row < SLICE:
+                        y1 = T.alloc_var("float32")
+                        y1 = s_y[0] * s_scales[s_row]
+                        yq = T.alloc_var("float32")
+                        yq = s_y[1] * s_scales[s_row]
+                        v = T.alloc_var("float32")
+                        v = t_v[s_row]
+                        u1 = T.alloc_var("float32")
+                        u1 = beta * (v - y1)
+                        if tx % lanes == 0:
+                            s_out[s_row] = yq + p_q_1 * u1
+                        s_kept = T.alloc_var("float32")
+                        s_kept = s_scales[s_row] * x_S
+                        for rr_ in T.unroll(RUNS):
+                            s_at = (rr_ * lanes + tx % lanes) * CHUNK
+                            if s_at < K:
+                                for jj in T.unroll(CHUNK // 4):
+                                    for ee in T.vectorized(4):
+                                        s_w[0 * CHUNK + jj * 4 + ee] = s_vectors[2 * PADDED + s_at + s_at // 16 * 4 + jj * 4 + ee]
+                                for ee in T.unroll(CHUNK):
+                                    s_e[rr_ * CHUNK + ee] = s_e[rr_ * CHUNK + ee] * s_kept
+                                    s_e[rr_ * CHUNK + ee] += s_w[0 * CHUNK + ee] * u1
+                    s_peak = 0.0
+                    for ee in T.unroll(RUNS * CHUNK):
+                        s_peak = T.max(s_peak, T.abs(s_e[ee]))
                     for mm_ in T.unroll(lanes.bit_length() - 1):
                         s_peak = T.max(s_peak, T.shfl_xor(s_peak, 1 << mm_))
-                    if s_row < SLICE and tx % lanes == 0:
-                        value_scale[value_scale_at + s_first + s_row] = T.if_then_else(
-                            s_peak >= ZERO_COLUMN, s_peak / 127.0, 0.0
-                        )
                     s_inverse = T.if_then_else(
                         s_peak >= ZERO_COLUMN, 127.0 / T.max(s_peak, ZERO_COLUMN), 0.0
                     )
                     for rr_ in T.unroll(RUNS):
                         s_at = (rr_ * lanes + tx % lanes) * CHUNK
                         if s_row < SLICE and s_at < K:
-                            for ee in T.unroll(CHUNK):
-                                s_c[ee] = T.Cast(
-                                    "int8", T.max(
-                                        T.min(T.nearbyint(s_e[rr_ * CHUNK + ee] * s_inverse), 127.0), -127.0
-                                    )
+                            if rr_ * lanes + tx % lanes == 0:
+                                s_sizes[s_row] = s_peak
+                            for jj in T.unroll(CHUNK // 4):
+                                # Adding 1.5 * 2^23 rounds to the nearest integer in the low bits, at most 127.
+                                for ee in T.unroll(4):
+                                    s_e[rr_ * CHUNK + 4 * jj + ee] = s_e[rr_ * CHUNK + 4 * jj + ee] * s_inverse + 12582912.0
+                                s_packed[jj] = byte_permute(
+                                    byte_permute(T.reinterpret(s_e[rr_ * CHUNK + 4 * jj], "uint32"), T.reinterpret(s_e[rr_ * CHUNK + 4 * jj + 1], "uint32"), 0x40), byte_permute(T.reinterpret(s_e[rr_ * CHUNK + 4 * jj + 2], "uint32"), T.reinterpret(s_e[rr_ * CHUNK + 4 * jj + 3], "uint32"), 0x40), 0x5410
                                 )
                             for ee in T.vectorized(CHUNK):
-                                payload[payload_at + (s_first + s_row) * K + s_at + ee] = s_c[ee]
+                                payload[payload_at + vv * K + s_at + ee] = s_c[ee]
+                T.sync_threads()
+                for ii in T.unroll((SLICE + threads - 1) // threads):
+                    s_row = ii * threads + tx
+                    vv = s_first + s_row
+                    if s_row < SLICE:
+                        out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
+                            s_out[s_row], "bfloat16"
+                        )
+                        for jj in T.unroll(SCALES // SLICE):
+                            value_scale[value_scale_at + vv] = T.if_then_else(
+                                s_sizes[s_row] >= ZERO_COLUMN, s_sizes[s_row] / 127.0, 0.0
+                            )
 
     return step
 
 
 def config_materialize(K, V, H, HV, P, R, D=0):
     """Default of build_materialize's tuning arguments."""
-    return config_step(K, V, H, HV, P, R, D)
+    return _config_rows(K, V)
 
 
 def build_materialize(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_blocks=4):
@@ -585,7 +631,7 @@ def build_materialize(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8,
 
 def config_load_state(K, V, H, HV, P, R, D=0):
     """Default of build_load_state's tuning arguments."""
-    return config_step(K, V, H, HV, P, R, D)
+    return _config_rows(K, V)
 
 
 def build_load_state(K, V, H, HV, P, R, D=0, *, threads=128, slices=1, lanes=8, min_blocks=4):

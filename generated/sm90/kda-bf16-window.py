@@ -163,6 +163,10 @@ static __device__ __forceinline__ float leapgen_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+static __device__ __forceinline__ int leapgen_again(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 """
 
 
@@ -193,14 +197,47 @@ def inverse(bits):
 def byte_permute(low, high, selector):
     """Four bytes out of eight; hexadecimal digit i of the selector chooses byte i."""
     return T.call_extern("uint32", "__byte_perm", low, high, selector)
+def order_found(rows, HV, turn):
+    """Where the order of rows keeps what a turn has found."""
+    # A launch that has an order has fewer than 2^15 rows; turns are 0, 1 and 2.
+    return (3 * (turn & 3) + HV) * (rows & 0x7FFF)
+
+
+def order_counts(rows, HV):
+    """Where it keeps how many rows each turn has found: due in the lower half, waiting in the upper one."""
+    return (HV + 9) * (rows & 0x7FFF)
+
+
+def by_rows(K, V, P, R):
+    """Whether products of records close the windows of a shape."""
+    return K % 32 == 0 and V % 32 == 0 and V <= 256 and R == 0 and 1 * P <= 32
+
+
+def closing_floats(K, P):
+    """Shared memory of such a product: decayed keys of records, and weights of the boundary state."""
+    return -(-1 * P // 8) * 8 * (K + 2) + K
+
+
+def again(x):
+    """x, of which a compiler knows nothing: what depends on it is computed once more, not kept."""
+    return T.call_extern("int32", "leapgen_again", x)
 
 
 def config_step(K, V, H, HV, P, R, D=0):
     """Default of build_step's tuning arguments: a rule of the shape and of shared memory."""
+    if V % 32 == 0 and _can_hold(K, V, P, R, V):  # whole warps
+        resident = 233472 // (_held_bytes(K, V, P, R) + 1024)
+        if resident:
+            fused = 1 if by_rows(K, V, P, R) else 0
+            if fused:
+                closing = K * V * 2 + 4 * closing_floats(K, P) + 2 * K + 1280
+                resident = min(resident, 233472 // (closing + 1024))
+            blocks = max(1, min(resident, 896 // V, 32))
+            return {"threads": V, "min_blocks": blocks, "staged": True, "held": True, "bulk": True, "fused": fused}
     threads = 128 if K * V <= 16384 else 256
     resident = 233472 // (_staged_bytes(K, V, P, R) + 1024)
     blocks = max(1, min(resident or 7, 896 // threads))
-    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0}
+    return {"threads": threads, "min_blocks": blocks, "staged": resident > 0, "held": False, "bulk": True, "fused": 0}
 
 
 def _staged_bytes(K, V, P, R):
@@ -212,12 +249,40 @@ def _staged_bytes(K, V, P, R):
     return payload + records + R * (K + V) * 2 + own
 
 
-def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True):
+def part_row(K):
+    """Numbers of a row of a read vector's parts: four lanes' runs of keys in different banks."""
+    return K + 32 - K % 64
+
+
+def _held_blocks(P, R):
+    """Blocks of eight rows: of compensators, and of the records before a window's last token."""
+    return -(-R // 8), -(-1 * (P - 1) // 8)
+
+
+def _can_hold(K, V, P, R, threads):
+    """Whether a thread can hold its parts of all rows in registers, and owns one value channel."""
+    return K % 32 == 0 and V % 32 == 0 and threads == V and 0 < sum(_held_blocks(P, R)) <= 4
+
+
+def _held_bytes(K, V, P, R):
+    """Shared memory of build_step with the records in registers: the payload, sums and weights of rows,
+    read vectors and their digits."""
+    return (
+        K * V * 2
+        + sum(_held_blocks(P, R)) * (2 * V + 64) + 64
+        + max(3 * max(K, V) * 4, 16 * part_row(K)) + V * 4 + 896
+    )
+
+
+def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True, held=True, bulk=True, fused=0):
     """One token a row: read the window, correct, write the output, append the records.
 
     threads: of a block (one row and value head), a multiple of 32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     staged: copy the slot's tiles to shared memory first, all in flight at once.
+    held: where it can (see _can_hold), copy the payload alone; records go to registers at once.
+    bulk: where records are held, one copy of the payload by its engine; else each thread copies its part.
+    fused: 1: close full windows in the same launch; V threads, held. 0: `flush` has to be launched.
     """
     WARPS = threads // 32
     N = 1 * P  # records of a full window
@@ -229,6 +294,18 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
     CHUNK = 8  # codes that a thread decodes at once
     CHUNK_LANES = power_of_two(K // CHUNK)  # lanes that share a value channel
     CHUNK_ROWS = threads // CHUNK_LANES
+    RUN = 8  # keys that a lane loads at once
+    RUNS = K // (4 * RUN)  # of a lane in a value channel
+    TURN = 2 if RUNS % 2 == 0 else 1  # of these, what lanes load in their own order
+    HELD = held and staged and _can_hold(K, V, P, R, threads)
+    COMP_BLOCKS, RECORD_BLOCKS = _held_blocks(P, R)
+    ROW_BLOCKS = COMP_BLOCKS + RECORD_BLOCKS
+    SCALES_AT = WARPS * 2 * 8 * ROW_BLOCKS  # behind the sums of the rows
+    VECTORS_AT = SCALES_AT + V
+    ROOM = VECTORS_AT + max(3 * KEYS * threads, 4 * part_row(K))
+    RECORD_ROWS = -(-N // 8) * 8
+    if fused:
+        ROOM = max(ROOM, closing_floats(K, P))
     @T.prim_func
     def step(
         payload: flat("payload", "bfloat16"),
@@ -247,6 +324,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         A_log_in: flat("A_log_in", "float32"),
         dt_bias_in: flat("dt_bias_in", "float32"),
         out: flat("out", "bfloat16"),
+        order: flat("order", "int32"),
         payload_slot: T.uint32, payload_head: T.uint32, record_decay_slot: T.uint32,
         record_decay_head: T.uint32, record_key_slot: T.uint32, record_key_head: T.uint32,
         record_u_slot: T.uint32, record_u_head: T.uint32, cursor_slot: T.uint32,
@@ -255,15 +333,29 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
         v_head: T.uint32, v_axis: T.uint32, a_row: T.uint32, a_head: T.uint32, a_axis: T.uint32,
         b_row: T.uint32, b_head: T.uint32, A_log_head: T.uint32, dt_bias_head: T.uint32,
         dt_bias_axis: T.uint32, out_row: T.uint32, out_head: T.uint32, out_axis: T.uint32,
-        num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+        front_rows: T.int32, num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
         with T.Kernel(num_rows * HV, threads=threads) as bid:
             T.annotate_min_blocks_per_sm(min_blocks)
+            if fused:
+                s_fresh = T.alloc_shared((1 * K,), "float16")
+                s_kept = T.alloc_shared((1,), "int32", scope="shared")
+            if HELD or fused:
+                T.import_source(QUICK)
             s_payload = T.alloc_shared((K * V if staged else 16,), "bfloat16")
-            s_record_key = T.alloc_shared((N * K if staged else 16,), "float16")
-            s_record_u = T.alloc_shared((N * V if staged else 16,), "float16")
-            s_record_decay = T.alloc_shared((1 * P * K if staged else 16,), "float32")
+            s_record_key = T.alloc_shared((N * K if staged and not HELD else 16,), "float16")
+            s_record_u = T.alloc_shared((N * V if staged and not HELD else 16,), "float16")
+            s_record_decay = T.alloc_shared((1 * P * K if staged and not HELD else 16,), "float32")
             s_ready = T.alloc_barrier([1, 1])
+            if HELD:
+                s_rk = T.alloc_local((KEYS * ROW_BLOCKS * 8,), "float16")
+                s_ru = T.alloc_local((ROW_BLOCKS * 8,), "float16")
+                s_rG = T.alloc_local((KEYS * max(RECORD_BLOCKS, 1) * 8,), "float32")
+                # Sums of the rows, value scales, and read vectors, later their digits: a barrier stands between the two.
+                # What closes a window takes all of it.
+                s_room = T.alloc_shared((ROOM,), "float32")
+                s_room16 = T.view(s_room, (2 * ROOM,), "float16")
+                s_parts = T.view(s_room, (2 * ROOM,), "bfloat16")
             own_q_raw = T.alloc_local((KEYS,), "bfloat16")
             own_k_raw = T.alloc_local((KEYS,), "bfloat16")
             own_v = T.alloc_local((VALUES,), "bfloat16")
@@ -271,12 +363,29 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             own_b = T.alloc_local((1,), "bfloat16")
             own_A_log = T.alloc_local((1,), "float32")
             own_dt_bias = T.alloc_local((KEYS,), "float32")
+            own_phase = T.alloc_var("int32")
             tx = T.get_thread_binding()
+            row = T.alloc_var("int64")
             row = wide(bid // HV)
             head = bid % HV
             key_head = head // (HV // H)
             s_slot = T.alloc_var("int32")
             s_slot = slots[row * slots_row]
+            if fused:
+                # Whether the block's row trades places with another one; its own row's slot is on the way already.
+                s_turn = T.alloc_var("int32")
+                s_rank = T.alloc_var("int32")
+                s_ranks = T.alloc_var("int32")
+                if front_rows > 0:
+                    s_turn = order[bid]
+                    if s_turn >= 4:
+                        row = wide(
+                            T.min(((bid // HV) ^ (s_turn >> 2)) & 0x7FFF, num_rows - 1) & 0x7FFF
+                        )
+                        s_slot = slots[row * slots_row]
+                    s_turn = s_turn & 3
+                    s_rank = order[order_found(num_rows, HV, s_turn) + bid // HV]
+                    s_ranks = order[order_counts(num_rows, HV) + s_turn]
             # Of use where the row is active.
             slot = T.alloc_var("int64")
             slot = T.Cast("int64", T.reinterpret(s_slot, "uint32"))
@@ -297,7 +406,17 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 if s_slot < num_slots:
                     count = cursor[cursor_at]
                     # On its way before the cursor is known: what does not depend on it.
-                    if staged and tx == 0:
+                    if HELD and not bulk:
+                        # Each warp copies what it reads, so that it waits for no other.
+                        for ii in T.unroll(K // 8):
+                            s_at = (tx // 32 * (K // 8) + ii) * 256 + tx % 32 * 8
+                            T.ptx_cp_async(
+                                T.access_ptr(s_payload[s_at], "w", 8),
+                                T.access_ptr(payload[payload_at + s_at], "r", 8),
+                                8,
+                            )
+                        T.ptx_commit_group()
+                    elif staged and tx == 0:
                         T.mbarrier_arrive_expect_tx(s_ready[0], K * V * 2)
                         T.tma_load(
                             T.access_ptr(s_payload[0], "w", K * V),
@@ -306,7 +425,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             K * V * 2,
                             0,
                         )
-                    own_b[0] = b_in[row * b_row + wide(head) * b_head]
+                    if not HELD or tx // 32 == WARPS - 1:  # the only warp that needs it
+                        own_b[0] = b_in[row * b_row + wide(head) * b_head]
                     own_A_log[0] = A_log_in[wide(head) * A_log_head]
                     for ii in T.unroll(KEYS):
                         kk = ii * threads + tx
@@ -319,6 +439,16 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         vv = ii * threads + tx
                         if vv < V:
                             own_v[ii] = v_in[row * v_row + wide(head) * v_head + wide(vv) * v_axis]
+                    if HELD:
+                        # Rows that are not loaded are zero.
+                        for ee in T.unroll(KEYS * ROW_BLOCKS * 8):
+                            s_rk[ee] = T.Cast("float16", 0.0)
+                        for ee in T.unroll(ROW_BLOCKS * 8):
+                            s_ru[ee] = T.Cast("float16", 0.0)
+                        for ee in T.unroll(KEYS * RECORD_BLOCKS * 8):
+                            s_rG[ee] = 0.0
+                    if fused:
+                        own_phase = phase[phase_at]
                     if count < 0 or count > P - 1:
                         count = -1
                         if tx == 0:
@@ -326,10 +456,51 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                 else:
                     if tx == 0:
                         status[0] = 1
+            if fused:
+                if front_rows > 0:
+                    # All threads have read the block's word.
+                    T.sync_threads()
+                    if tx == 0:
+                        s_next = T.alloc_var("int32")
+                        s_next = T.if_then_else(s_turn == 2, 0, s_turn + 1)
+                        s_at = T.alloc_var("int32")
+                        s_found = T.alloc_var("int32")
+                        # The next launch: who the launch before this one has found to trade places with.
+                        s_found = 0
+                        if s_rank != 0 and T.max(s_rank, -s_rank) <= T.min(s_ranks & 0xFFFF, s_ranks >> 16):
+                            s_at = order_found(num_rows, HV, s_turn) + num_rows - 1
+                            s_at = T.if_then_else(
+                                s_rank > 0, s_at + num_rows + s_rank, s_at - s_rank
+                            )
+                            s_found = order[s_at] ^ (bid // HV)
+                        order[bid] = s_found * 4 + s_next
+                        if head == 0:
+                            # The launch after it: each row says whether it will be due.
+                            s_at = order_found(num_rows, HV, s_next)
+                            s_full = T.alloc_var("bool")
+                            s_full = False
+                            if count >= 0:
+                                s_full = (count + own_phase + 3) % P == 0
+                            s_found = 0
+                            if s_full and row >= front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1, return_prev=True) & 0xFFFF
+                                order[s_at + 2 * (num_rows & 0x7FFF) + s_found] = T.Cast(
+                                    "int32", row
+                                )
+                                s_found = -1 - s_found
+                            if not s_full and row < front_rows:
+                                s_found = T.atomic_add(order[order_counts(num_rows, HV) + s_next], 1 << 16, return_prev=True) >> 16
+                                order[s_at + num_rows + s_found] = T.Cast("int32", row)
+                                s_found += 1
+                            order[s_at + T.Cast("int32", row)] = s_found
+                        if bid == 0:
+                            order[order_counts(num_rows, HV) + 3 - s_turn - s_next] = 0
             if count < 0:
                 if s_slot >= first_slot and s_slot < num_slots:
                     # A cursor out of range: the copy that was started must land before the block ends.
-                    if staged:
+                    if HELD and not bulk:
+                        T.ptx_wait_group(0)
+                    elif staged:
                         T.mbarrier_wait_parity(s_ready[0], 0)
                 for ii in T.unroll(VALUES):
                     vv = ii * threads + tx
@@ -339,198 +510,330 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         )
             else:
                 s_acc = T.alloc_local((3,), "float32")
-                # Compensators and the window's records; nothing at or beyond the cursor.
-                if staged and tx == 0:
-                    T.mbarrier_arrive_expect_tx(
-                        s_ready[1],
-                        count * (K + V) * 2
-                        + count * K * 4
-                    )
-                    if count > 0:
-                        T.tma_load(
-                            T.access_ptr(s_record_key[0], "w", N * K),
-                            T.access_ptr(record_key[record_key_at], "r", N * K),
-                            s_ready[1],
-                            count * K * 2,
-                            0,
-                        )
+                if HELD:
+                    # The window's records, all in flight at once; nothing at or beyond the cursor: those rows stay zero.
+                    lane = tx % 32
+                    for bb_ in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
+                        jj = 8 * bb_ + lane // 4
+                        if jj < count:
+                            for ii in T.unroll(KEYS):
+                                s_at = ii * threads + tx // 32 * 32
+                                if s_at < K:
+                                    for ee in T.vectorized(8):
+                                        s_rk[(ii * ROW_BLOCKS + COMP_BLOCKS + bb_) * 8 + ee] = record_key[record_key_at + wide(lane // 4 * K + tx // 32 * 32 + lane % 4 * 8) + 8 * bb_ * K + ii * threads + ee]
+                                    for hh in T.unroll(2):
+                                        for ee in T.vectorized(4):
+                                            s_rG[(ii * RECORD_BLOCKS + bb_) * 8 + 4 * hh + ee] = record_decay[record_decay_at + wide(lane // 4 * K + tx // 32 * 32 + lane % 4 * 8) + 8 * bb_ * K + ii * threads + 4 * hh + ee]
+                    for bb_ in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
+                        for hh in T.unroll(2):
+                            jj = 8 * bb_ + lane % 4 * 2 + hh
+                            if jj < count:
+                                for ee in T.vectorized(4):
+                                    s_ru[((COMP_BLOCKS + bb_) * 2 + hh) * 4 + ee] = record_u[record_u_at + wide(lane % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ee]
+                    # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
+                    q_raw = T.alloc_local((KEYS,), "float32")
+                    k_raw = T.alloc_local((KEYS,), "float32")
+                    G1 = T.alloc_local((KEYS,), "float32")
+                    e_y1 = T.alloc_local((KEYS,), "float32")
+                    e_yq = T.alloc_local((KEYS,), "float32")
+                    k = T.alloc_local((KEYS,), "float32")
+                    A_log = T.alloc_var("float32")
+                    A_log = widen(own_A_log[0])
 
-                        T.tma_load(
-                            T.access_ptr(s_record_u[0], "w", N * V),
-                            T.access_ptr(record_u[record_u_at], "r", N * V),
-                            s_ready[1],
-                            count * V * 2,
-                            0,
-                        )
+                    # Due after the barrier below: one warp computes them for all.
+                    s_late1 = T.alloc_shared((1,), "float32", scope="shared")
+                    if tx // 32 == WARPS - 1:
+                        b = T.alloc_var("float32")
+                        b = widen(own_b[0])
+                        beta = T.alloc_var("float32")
+                        beta = 1.0 / (1.0 + T.exp(-b))
 
-                        T.tma_load(
-                            T.access_ptr(s_record_decay[0], "w", 1 * P * K),
-                            T.access_ptr(record_decay[record_decay_at], "r", 1 * P * K),
-                            s_ready[1],
-                            count * K * 4,
-                            0,
-                        )
-                s_y = T.alloc_shared((2, V), "float32", scope="shared")
-                s_w = T.alloc_shared((2, R + N), "float32", scope="shared")
-                # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
-                G1 = T.alloc_shared((K,), "float32", scope="shared")
-                q = T.alloc_shared((K,), "float32", scope="shared")
-                k = T.alloc_shared((K,), "float32", scope="shared")
-                x_y1 = T.alloc_shared((K,), "float32", scope="shared")
-                x_yq = T.alloc_shared((K,), "float32", scope="shared")
-                q_raw = T.alloc_local((KEYS,), "float32")
-                k_raw = T.alloc_local((KEYS,), "float32")
-                A_log = T.alloc_var("float32")
-                A_log = widen(own_A_log[0])
-
-                # Due after the barrier below: one warp computes them for all.
-                s_late1 = T.alloc_shared((1,), "float32", scope="shared")
-                if tx // 32 == WARPS - 1:
-                    b = T.alloc_var("float32")
-                    b = widen(own_b[0])
-                    beta = T.alloc_var("float32")
-                    beta = 1.0 / (1.0 + T.exp(-b))
-
-                    if tx % 32 == 0:
-                        s_late1[0] = beta
-                for ii in T.unroll(3):
-                    s_acc[ii] = 0.0
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        q_raw[ii] = widen(own_q_raw[ii])
-                        k_raw[ii] = widen(own_k_raw[ii])
-                        a = T.alloc_var("float32")
-                        a = widen(own_a[ii])
-                        dt_bias = T.alloc_var("float32")
-                        dt_bias = widen(own_dt_bias[ii])
-                        G0 = T.alloc_var("float32")
-                        G0 = 0.0
-                        if count > 0:
-                            G0 = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
-                        g = T.alloc_var("float32")
-                        g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
-                            A_log
-                        )
-                        G1[kk] = G0 + T.if_then_else(
-                            1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
-                        )
-                        s_acc[0] += q_raw[ii] * q_raw[ii]
-                        s_acc[1] += k_raw[ii] * k_raw[ii]
-                        s_acc[2] += k_raw[ii] * q_raw[ii]
-                s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
-                # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
-                s_half1_0 = T.alloc_var("float32")
-                s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
-                s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
-                s_half1_1 = T.alloc_var("float32")
-                s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
-                s_sum1 = T.alloc_var("float32")
-                s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
-                s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
-                for mm_ in T.unroll(3):
-                    s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
-                if tx % 32 < 4:
-                    s_red1[tx % 32, tx // 32] = s_sum1
-                T.sync_threads()
-                for jj in T.unroll(3):
-                    s_acc[jj] = s_red1[jj, 0]
-                    for ww_ in T.unroll(WARPS - 1):
-                        s_acc[jj] += s_red1[jj, ww_ + 1]
-                n1 = T.alloc_var("float32")
-                n1 = s_acc[0]
-                n2 = T.alloc_var("float32")
-                n2 = s_acc[1]
-                n3 = T.alloc_var("float32")
-                n3 = s_acc[2]
-                beta = T.alloc_var("float32")
-                beta = s_late1[0]
-                b = T.alloc_var("float32")
-                b = widen(own_b[0])
-                p_q_1 = T.alloc_var("float32")
-                p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
-
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        q[kk] = q_raw[ii] * T.rsqrt(n1 + 1e-06) * K**-0.5
-                        k[kk] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
-                        x_y1[kk] = k[kk] * T.exp2(G1[kk])
-                        x_yq[kk] = q[kk] * T.exp2(G1[kk])
-                if staged:
-                    T.mbarrier_wait_parity(s_ready[1], 0)
-                # From here on every thread reads all key channels and the staged tiles.
-                T.sync_threads()
-                # A tile is read from shared memory if it was staged.
-                at_payload = pick(staged, 0, payload_at)
-                at_record_key = pick(staged, 0, record_key_at)
-                at_record_u = pick(staged, 0, record_u_at)
-                at_record_decay = pick(staged, 0, record_decay_at)
-                # Weights of the compensators and of the window's records, one group of lanes a record.
-                s_at = tx % RECORD_LANES * 8
-                s_rk = T.alloc_local((8,), "float16")
-                s_rG = T.alloc_local((8,), "float32")
-                for ii in T.serial((count + RECORD_GROUPS - 1) // RECORD_GROUPS):
-                    jj = ii * RECORD_GROUPS + tx // RECORD_LANES
-                    for rr_ in T.unroll(2):
-                        s_acc[rr_] = 0.0
-                    if jj < count and s_at < K:
-                        for ee in T.vectorized(8):
-                            s_rk[ee] = pick(staged, s_record_key, record_key)[at_record_key + jj * K + s_at + ee]
-                        for ee in T.vectorized(8):
-                            s_rG[ee] = pick(staged, s_record_decay, record_decay)[at_record_decay + jj * K + s_at + ee]
-                        for ee in T.unroll(8):
-                            kk = s_at + ee
-                            s_acc[0] += k[kk] * widen(s_rk[ee]) * T.exp2(G1[kk] - s_rG[ee])
-                            s_acc[1] += q[kk] * widen(s_rk[ee]) * T.exp2(G1[kk] - s_rG[ee])
-                    for rr_ in T.unroll(2):
-                        for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
-                            s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
-                    if jj < count and tx % RECORD_LANES == 0:
-                        s_w[0, R + jj] = s_acc[0]
-                        s_w[1, R + jj] = s_acc[1]
-                if staged:
-                    T.mbarrier_wait_parity(s_ready[0], 0)
-                T.sync_threads()
-                # Payload, plain order: a group of lanes shares a value channel, each lane a run of its keys.
-                s_at = tx % CHUNK_LANES * CHUNK
-                s_z = T.alloc_local((CHUNK,), "bfloat16")
-                s_x = T.alloc_local((2 * CHUNK,), "float32")
-                for ee in T.unroll(CHUNK):
-                    if s_at < K:
-                        s_x[0 * CHUNK + ee] = x_y1[s_at + ee]
-                        s_x[1 * CHUNK + ee] = x_yq[s_at + ee]
-                for ii in T.unroll((V + CHUNK_ROWS - 1) // CHUNK_ROWS):
-                    vv = ii * CHUNK_ROWS + tx // CHUNK_LANES
-                    for rr_ in T.unroll(2):
-                        s_acc[rr_] = 0.0
-                    if s_at < K and vv < V:
-                        for ee in T.vectorized(CHUNK):
-                            s_z[ee] = pick(staged, s_payload, payload)[at_payload + vv * K + s_at + ee]
-                        for ee in T.unroll(CHUNK):
-                            for rr_ in T.unroll(2):
-                                s_acc[rr_] += widen(s_z[ee]) * s_x[rr_ * CHUNK + ee]
-                    for rr_ in T.unroll(2):
-                        for mm_ in T.unroll(CHUNK_LANES.bit_length() - 1):
-                            s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
-                    if tx % CHUNK_LANES == 0 and vv < V:
-                        for rr_ in T.unroll(2):
-                            s_y[rr_, vv] = s_acc[rr_]
-                T.sync_threads()
-                # Corrections (unrounded here, rounded in the records), output and the token's records.
-                for ii in T.unroll(VALUES):
-                    vv = ii * threads + tx
-                    if vv < V:
-                        y1 = T.alloc_var("float32")
-                        y1 = s_y[0, vv]
-                        yq = T.alloc_var("float32")
-                        yq = s_y[1, vv]
-                        for jj in T.unroll(count, unroll_factor=4):
-                            s_u = widen(
-                                pick(staged, s_record_u, record_u)[at_record_u + jj * V + vv]
+                        if tx % 32 == 0:
+                            s_late1[0] = beta
+                    for ii in T.unroll(3):
+                        s_acc[ii] = 0.0
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q_raw[ii] = widen(own_q_raw[ii])
+                            k_raw[ii] = widen(own_k_raw[ii])
+                            a = T.alloc_var("float32")
+                            a = widen(own_a[ii])
+                            dt_bias = T.alloc_var("float32")
+                            dt_bias = widen(own_dt_bias[ii])
+                            G0 = T.alloc_var("float32")
+                            G0 = 0.0
+                            if count > 0:
+                                G0 = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
+                            g = T.alloc_var("float32")
+                            g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                                A_log
                             )
-                            y1 += s_w[0, R + jj] * s_u
-                            yq += s_w[1, R + jj] * s_u
+                            G1[ii] = G0 + T.if_then_else(
+                                1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                            )
+                            e_y1[ii] = k_raw[ii] * quick_exp2(G1[ii])
+                            e_yq[ii] = q_raw[ii] * quick_exp2(G1[ii])
+                            s_acc[0] += q_raw[ii] * q_raw[ii]
+                            s_acc[1] += k_raw[ii] * k_raw[ii]
+                            s_acc[2] += k_raw[ii] * q_raw[ii]
+                    s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                    # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                    s_half1_0 = T.alloc_var("float32")
+                    s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                    s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                    s_half1_1 = T.alloc_var("float32")
+                    s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                    s_sum1 = T.alloc_var("float32")
+                    s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                    s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                    for mm_ in T.unroll(3):
+                        s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                    if tx % 32 < 4:
+                        s_red1[tx % 32, tx // 32] = s_sum1
+                    # Read vectors for the payload's product: the thread's own elements.
+                    s_x = T.alloc_local((2 * KEYS,), "float32")
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            s_x[0 * KEYS + ii] = e_y1[ii]
+                            s_x[1 * KEYS + ii] = e_yq[ii]
+                    # Sums over the warp's own key channels, one row of compensators or records for each four lanes.
+                    for ii in T.unroll(KEYS):
+                        if ii * threads + tx < K:
+                            s_room[VECTORS_AT + (0 * KEYS + ii) * threads + tx] = q_raw[ii]
+                            s_room[VECTORS_AT + (1 * KEYS + ii) * threads + tx] = k_raw[ii]
+                            s_room[VECTORS_AT + (2 * KEYS + ii) * threads + tx] = G1[ii]
+                    T.sync_warp()
+                    s_n32 = T.alloc_local((3 * 4,), "float32")
+                    s_d32 = T.alloc_local((ROW_BLOCKS * 2 + 3,), "float32")
+                    for ee in T.unroll(ROW_BLOCKS * 2 + 1):
+                        s_d32[ee] = 0.0
+                    for ii in T.unroll(KEYS):
+                        s_at = ii * threads + tx // 32 * 32
+                        if s_at < K:
+                            for hh in T.unroll(2):
+                                for ee in T.vectorized(4):
+                                    s_n32[0 + ee] = s_room[VECTORS_AT + 0 * KEYS * threads + s_at + lane % 4 * 8 + 4 * hh + ee]
+                                for ee in T.vectorized(4):
+                                    s_n32[4 + ee] = s_room[VECTORS_AT + 1 * KEYS * threads + s_at + lane % 4 * 8 + 4 * hh + ee]
+                                for ee in T.vectorized(4):
+                                    s_n32[8 + ee] = s_room[VECTORS_AT + 2 * KEYS * threads + s_at + lane % 4 * 8 + 4 * hh + ee]
+                                for jj in T.unroll(COMP_BLOCKS - 0):
+                                    for ee in T.unroll(4):
+                                        s_term = T.alloc_var("float32")
+                                        s_term = widen(s_rk[(ii * ROW_BLOCKS + 0 + jj) * 8 + 4 * hh + ee]) * quick_exp2(
+                                            s_n32[8 + ee] - 0.0
+                                        )
+                                        s_d32[(0 + jj) * 2 + 0] += (s_n32[4 + ee]) * s_term
+                                        s_d32[(0 + jj) * 2 + 1] += (s_n32[0 + ee]) * s_term
+                                for jj in T.unroll(ROW_BLOCKS - COMP_BLOCKS):
+                                    for ee in T.unroll(4):
+                                        s_term = T.alloc_var("float32")
+                                        s_term = widen(s_rk[(ii * ROW_BLOCKS + COMP_BLOCKS + jj) * 8 + 4 * hh + ee]) * quick_exp2(
+                                            s_n32[8 + ee] - s_rG[(ii * RECORD_BLOCKS + jj) * 8 + 4 * hh + ee]
+                                        )
+                                        s_d32[(COMP_BLOCKS + jj) * 2 + 0] += (s_n32[4 + ee]) * s_term
+                                        s_d32[(COMP_BLOCKS + jj) * 2 + 1] += (s_n32[0 + ee]) * s_term
+                    # Two exchanges among the four lanes: lane t ends with the sums t, t + 4, ... (row block by read).
+                    for ee in T.unroll((ROW_BLOCKS * 2 + 1) // 2):
+                        s_d32[ee] = T.if_then_else(lane % 2 == 0, s_d32[2 * ee], s_d32[2 * ee + 1]) + T.shfl_xor(
+                            T.if_then_else(lane % 2 == 0, s_d32[2 * ee + 1], s_d32[2 * ee]), 1
+                        )
+                    for ee in T.unroll((ROW_BLOCKS * 2 + 3) // 4):
+                        s_d32[ee] = T.if_then_else(lane // 2 % 2 == 0, s_d32[2 * ee], s_d32[2 * ee + 1]) + T.shfl_xor(
+                            T.if_then_else(lane // 2 % 2 == 0, s_d32[2 * ee + 1], s_d32[2 * ee]), 2
+                        )
+                    for ee in T.unroll((ROW_BLOCKS * 2 + 3) // 4):
+                        jj = 4 * ee + lane % 4
+                        if jj < ROW_BLOCKS * 2:
+                            s_room[(tx // 32 * 2 + jj % 2) * 8 * ROW_BLOCKS + jj // 2 * 8 + lane // 4] = s_d32[ee]
+                    T.sync_threads()
+                    for jj in T.unroll(3):
+                        s_acc[jj] = s_red1[jj, 0]
+                        for ww_ in T.unroll(WARPS - 1):
+                            s_acc[jj] += s_red1[jj, ww_ + 1]
+                    n1 = T.alloc_var("float32")
+                    n1 = s_acc[0]
+                    n2 = T.alloc_var("float32")
+                    n2 = s_acc[1]
+                    n3 = T.alloc_var("float32")
+                    n3 = s_acc[2]
+                    beta = T.alloc_var("float32")
+                    beta = s_late1[0]
+                    p_q_1 = T.alloc_var("float32")
+                    p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+                    f_y1 = T.alloc_var("float32")
+                    f_y1 = T.rsqrt(n2 + 1e-06)
+                    f_yq = T.alloc_var("float32")
+                    f_yq = T.rsqrt(n1 + 1e-06) * K**-0.5
+
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            k[ii] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
+                    # A read vector becomes rows of BF16 numbers, each what those before it leave: columns of one product.
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            for rr_ in T.unroll(2):
+                                s_left = T.alloc_var("float32")
+                                s_left = s_x[rr_ * KEYS + ii]
+                                for dd_ in T.unroll(3):
+                                    s_parts[2 * VECTORS_AT + (8 * (rr_ // 2) + 2 * dd_ + rr_ % 2) * part_row(K) + kk] = T.Cast(
+                                        "bfloat16", s_left
+                                    )
+                                    s_left = s_left - T.Cast("float32", T.Cast("bfloat16", s_left))
+                    # Weights of compensators and records, as FP16 values and what they leave, times a power of two: the
+                    # first warp has a row a lane.
+                    s_w16 = T.alloc_shared(
+                        (4, 8 * ROW_BLOCKS + ROW_BLOCKS // 4 * 8), "float16", scope="shared"
+                    )
+                    s_unit = T.alloc_shared((2,), "float32", scope="shared")
+                    if tx < 32:
+                        s_weight = T.alloc_local((2,), "float32")
+                        for rr_ in T.unroll(2):
+                            s_weight[rr_] = 0.0
+                        if tx < 8 * ROW_BLOCKS:
+                            for ww_ in T.unroll(min(WARPS, K // 32)):
+                                for rr_ in T.unroll(2):
+                                    s_weight[rr_] += s_room[(ww_ * 2 + rr_) * 8 * ROW_BLOCKS + tx]
+                            s_weight[0] *= T.rsqrt(n2 + 1e-06)
+                            s_weight[1] *= T.rsqrt(n1 + 1e-06) * K**-0.5
+                        for rr_ in T.unroll(2):
+                            s_bits = T.alloc_var("uint32")
+                            s_bits = exponent(warp_max(T.abs(s_weight[rr_])))
+                            if tx == 0:
+                                s_unit[rr_] = 0.5 * T.reinterpret(s_bits, "float32")
+                            s_weight[rr_] *= inverse(s_bits)
+                            if tx < 8 * ROW_BLOCKS:
+                                s_w16[rr_ // 2 * 4 + rr_ % 2, tx] = T.Cast("float16", s_weight[rr_])
+                                s_w16[rr_ // 2 * 4 + rr_ % 2 + 2, tx] = T.Cast(
+                                    "float16", s_weight[rr_] - widen(
+                                        T.Cast("float16", s_weight[rr_])
+                                    )
+                                )
+                    T.sync_threads()
+                    # Records: rows of corrections, interleaved in pairs, are operands of an FP16 product.
+                    s_b16 = T.alloc_local((2 * ROW_BLOCKS,), "float16")
+                    s_a16 = T.alloc_local((8,), "float16")
+                    s_pairs = T.view(s_a16, (4,), "uint32")
+                    s_rows = T.view(s_ru, (4 * ROW_BLOCKS,), "uint32")
+                    s_f32 = T.alloc_local((8,), "float32")
+                    for ee in T.unroll(8):
+                        s_f32[ee] = 0.0
+                    for jj in T.unroll(1):
+                        # Columns from the fourth on repeat the others: so all is summed twice.
+                        for bb_ in T.unroll(ROW_BLOCKS):
+                            for ee in T.vectorized(2):
+                                s_b16[2 * bb_ + ee] = s_w16[4 * jj + lane // 4 % 4, 8 * bb_ + lane % 4 * 2 + ee]
+                        for mm_ in T.unroll(2):
+                            for bb_ in T.unroll(ROW_BLOCKS // 2):
+                                for hh in T.unroll(4):
+                                    s_pairs[hh] = byte_permute(
+                                        s_rows[(2 * bb_ + hh // 2) * 4 + mm_], s_rows[(2 * bb_ + hh // 2) * 4 + 2 + mm_], 0x5410 + hh % 2 * 0x2222
+                                    )
+                                T.ptx_mma(
+                                    "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 4 * bb_, s_f32.data, 8 * jj + 4 * mm_, T.bool(
+                                        False
+                                    )
+                                )
+                            if ROW_BLOCKS % 2 == 1:
+                                for hh in T.unroll(2):
+                                    s_pairs[hh] = byte_permute(
+                                        s_rows[(ROW_BLOCKS - 1) * 4 + mm_], s_rows[(ROW_BLOCKS - 1) * 4 + 2 + mm_], 0x5410 + hh * 0x2222
+                                    )
+                                T.ptx_mma(
+                                    "float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 2 * ROW_BLOCKS - 2, s_f32.data, 8 * jj + 4 * mm_, T.bool(
+                                        False
+                                    )
+                                )
+                    if HELD and not bulk:
+                        T.ptx_wait_group(0)
+                    elif staged:
+                        T.mbarrier_wait_parity(s_ready[0], 0)
+                    if not bulk:
+                        T.sync_warp()  # other lanes of the warp have copied what a lane reads
+                    # Payload, plain order: a lane has a run of keys of the value channels 4 * (lane // 4) + (0 to 3), two at a
+                    # time. These channels lie in the same banks for all lanes: every other group of lanes has the second
+                    # of two runs before the first.
+                    s_words = T.view(s_payload, (K * V // 2,), "uint32")
+                    s_z = T.alloc_local((TURN * RUN * 2 // 2,), "uint32")  # [channel][run][word]
+                    s_a32 = T.alloc_local((4,), "uint32")
+                    s_bp = T.alloc_local((1 * TURN * RUN,), "bfloat16")
+                    s_c = T.alloc_local((8,), "float32")
+                    s_sums = T.alloc_local((4,), "float32")
+                    s_odd = lane // 4 % TURN
+                    for ee in T.unroll(8):
+                        s_c[ee] = 0.0
+                    # Loops that are not unrolled: registers are scarce.
+                    for mm_ in T.unroll(2, unroll_factor=1):
+                        for ee in T.unroll(4):
+                            s_sums[ee] = 0.0
+                        for ii in T.unroll(RUNS // TURN, unroll_factor=1):
+                            # Columns beyond the parts hold anything: their sums are dropped below.
+                            for jj in T.unroll(1 * TURN):
+                                for hh in T.unroll(RUN // 8):
+                                    for ee in T.vectorized(8):
+                                        s_bp[jj * RUN + 8 * hh + ee] = s_parts[2 * VECTORS_AT + (8 * (jj // TURN) + lane // 4) * part_row(K) + (ii * TURN + jj % TURN) * 4 * RUN + lane % 4 * RUN + 8 * hh + ee]
+                            for jj in T.unroll(2 * TURN):
+                                for ee in T.vectorized(RUN // 2):
+                                    s_z[jj * (RUN // 2) + ee] = s_words[(tx // 32 * 32 + lane // 4 * 4 + 2 * mm_ + jj // TURN) * (K // 2) + ((ii * TURN + jj % TURN ^ s_odd) * 4 + lane % 4) * (RUN // 2) + ee]
+                            if TURN == 2:
+                                for jj in T.unroll(2):
+                                    for ee in T.unroll(RUN // 2):
+                                        s_word = T.alloc_var("uint32")
+                                        s_word = s_z[2 * jj * (RUN // 2) + ee]
+                                        s_z[2 * jj * (RUN // 2) + ee] = T.if_then_else(
+                                            s_odd == 0, s_word, s_z[(2 * jj + 1) * (RUN // 2) + ee]
+                                        )
+                                        s_z[(2 * jj + 1) * (RUN // 2) + ee] = T.if_then_else(
+                                            s_odd == 0, s_z[(2 * jj + 1) * (RUN // 2) + ee], s_word
+                                        )
+                            for hh in T.unroll(TURN):
+                                for xx in T.unroll(RUN // 4):
+                                    for jj in T.unroll(2):
+                                        s_a32[jj] = s_z[(jj * TURN + hh) * (RUN // 2) + 2 * xx]
+                                        s_a32[2 + jj] = s_z[(jj * TURN + hh) * (RUN // 2) + 2 * xx + 1]
+                                    for jj in T.unroll(1):
+                                        T.ptx_mma(
+                                            "float32", "m16n8k16", "row", "col", "bf16", "bf16", "fp32", s_a32.data, 0, s_bp.data, (jj * TURN + hh) * RUN + 4 * xx, s_sums.data, 4 * jj, T.bool(
+                                                False
+                                            )
+                                        )
+                        for jj in T.unroll(1):
+                            for ee in T.unroll(4):
+                                s_c[8 * jj + ee] = s_c[8 * jj + 4 + ee]
+                                s_c[8 * jj + 4 + ee] = s_sums[4 * jj + ee]
+                    # Sums over parts and over values and what they leave: a reduction among four lanes, each of which
+                    # ends with the value channel that it owns.
+                    s_y = T.alloc_local((2,), "float32")
+                    s_four = T.alloc_local((4,), "float32")
+                    for ii in T.unroll(4):
+                        s_four[ii] = T.if_then_else(lane % 4 < 3, s_c[0 + 2 * ii + 0], T.float32(0.0)) * f_y1 + s_f32[0 + 2 * ii + 0] * s_unit[0]
+                    for ii in T.unroll(2):
+                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                        )
+                    s_y[0] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
+                    )
+                    for ii in T.unroll(4):
+                        s_four[ii] = T.if_then_else(lane % 4 < 3, s_c[0 + 2 * ii + 1], T.float32(0.0)) * f_yq + s_f32[0 + 2 * ii + 1] * s_unit[1]
+                    for ii in T.unroll(2):
+                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                        )
+                    s_y[1] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
+                    )
+                    # Corrections (unrounded here, rounded in the records), output and the token's records.
+                    for ii in T.unroll(VALUES):  # one
+                        vv = ii * threads + tx
+                        y1 = T.alloc_var("float32")
+                        y1 = s_y[0]
+                        yq = T.alloc_var("float32")
+                        yq = s_y[1]
                         v = T.alloc_var("float32")
                         v = widen(own_v[ii])
                         u1 = T.alloc_var("float32")
@@ -538,16 +841,333 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
                             yq + p_q_1 * u1, "bfloat16"
                         )
-                        record_u[record_u_at + (count) * V + vv] = narrow(u1, "float16")
-                for ii in T.unroll(KEYS):
-                    kk = ii * threads + tx
-                    if kk < K:
-                        # The group's value heads share the key: its first head writes it.
-                        if head % (HV // H) == 0:
-                            record_key[record_key_at + (count) * K + kk] = narrow(k[kk], "float16")
-                        record_decay[record_decay_at + (count) * K + kk] = G1[kk]
-                if tx == 0:
-                    cursor[cursor_at] = count + 1
+                        record_u[record_u_at + (count) * V + wide(vv)] = narrow(u1, "float16")
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            # The group's value heads share the key: its first head writes it.
+                            if fused:
+                                s_fresh[0 * K + kk] = narrow(k[ii], "float16")
+                            if head % (HV // H) == 0:
+                                record_key[record_key_at + (count) * K + wide(kk)] = narrow(
+                                    k[ii], "float16"
+                                )
+                            record_decay[record_decay_at + (count) * K + wide(kk)] = G1[ii]
+                    if tx == 0:
+                        cursor[cursor_at] = count + 1
+                else:
+                    # Compensators and the window's records; nothing at or beyond the cursor.
+                    if staged and tx == 0:
+                        T.mbarrier_arrive_expect_tx(
+                            s_ready[1],
+                            count * (K + V) * 2
+                            + count * K * 4
+                        )
+                        if count > 0:
+                            T.tma_load(
+                                T.access_ptr(s_record_key[0], "w", N * K),
+                                T.access_ptr(record_key[record_key_at], "r", N * K),
+                                s_ready[1],
+                                count * K * 2,
+                                0,
+                            )
+
+                            T.tma_load(
+                                T.access_ptr(s_record_u[0], "w", N * V),
+                                T.access_ptr(record_u[record_u_at], "r", N * V),
+                                s_ready[1],
+                                count * V * 2,
+                                0,
+                            )
+
+                            T.tma_load(
+                                T.access_ptr(s_record_decay[0], "w", 1 * P * K),
+                                T.access_ptr(record_decay[record_decay_at], "r", 1 * P * K),
+                                s_ready[1],
+                                count * K * 4,
+                                0,
+                            )
+                    s_y = T.alloc_shared((2, V), "float32", scope="shared")
+                    s_w = T.alloc_shared((2, R + N), "float32", scope="shared")
+                    # Coefficients, cumulative decays and read vectors of this token: a thread owns key channels.
+                    G1 = T.alloc_shared((K,), "float32", scope="shared")
+                    q = T.alloc_shared((K,), "float32", scope="shared")
+                    k = T.alloc_shared((K,), "float32", scope="shared")
+                    x_y1 = T.alloc_shared((K,), "float32", scope="shared")
+                    x_yq = T.alloc_shared((K,), "float32", scope="shared")
+                    q_raw = T.alloc_local((KEYS,), "float32")
+                    k_raw = T.alloc_local((KEYS,), "float32")
+                    A_log = T.alloc_var("float32")
+                    A_log = widen(own_A_log[0])
+
+                    # Due after the barrier below: one warp computes them for all.
+                    s_late1 = T.alloc_shared((1,), "float32", scope="shared")
+                    if tx // 32 == WARPS - 1:
+                        b = T.alloc_var("float32")
+                        b = widen(own_b[0])
+                        beta = T.alloc_var("float32")
+                        beta = 1.0 / (1.0 + T.exp(-b))
+
+                        if tx % 32 == 0:
+                            s_late1[0] = beta
+                    for ii in T.unroll(3):
+                        s_acc[ii] = 0.0
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q_raw[ii] = widen(own_q_raw[ii])
+                            k_raw[ii] = widen(own_k_raw[ii])
+                            a = T.alloc_var("float32")
+                            a = widen(own_a[ii])
+                            dt_bias = T.alloc_var("float32")
+                            dt_bias = widen(own_dt_bias[ii])
+                            G0 = T.alloc_var("float32")
+                            G0 = 0.0
+                            if count > 0:
+                                G0 = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
+                            g = T.alloc_var("float32")
+                            g = -T.if_then_else(a + dt_bias > 20.0, a + dt_bias, T.log(1.0 + T.exp(a + dt_bias))) * T.exp(
+                                A_log
+                            )
+                            G1[kk] = G0 + T.if_then_else(
+                                1.4426950408889634 * g < T.float32(-150.0), T.float32(-150.0), 1.4426950408889634 * g
+                            )
+                            s_acc[0] += q_raw[ii] * q_raw[ii]
+                            s_acc[1] += k_raw[ii] * k_raw[ii]
+                            s_acc[2] += k_raw[ii] * q_raw[ii]
+                    s_red1 = T.alloc_shared((4, WARPS), "float32", scope="shared")
+                    # Each exchange halves what a lane still sums: lane l ends with sum l % 4.
+                    s_half1_0 = T.alloc_var("float32")
+                    s_half1_0 = T.if_then_else(tx % 2 == 0, s_acc[0], s_acc[1])
+                    s_half1_0 += T.shfl_xor(T.if_then_else(tx % 2 == 0, s_acc[1], s_acc[0]), 1)
+                    s_half1_1 = T.alloc_var("float32")
+                    s_half1_1 = s_acc[2] + T.shfl_xor(s_acc[2], 1)
+                    s_sum1 = T.alloc_var("float32")
+                    s_sum1 = T.if_then_else(tx % 4 < 2, s_half1_0, s_half1_1)
+                    s_sum1 += T.shfl_xor(T.if_then_else(tx % 4 < 2, s_half1_1, s_half1_0), 2)
+                    for mm_ in T.unroll(3):
+                        s_sum1 += T.shfl_xor(s_sum1, 4 << mm_)
+                    if tx % 32 < 4:
+                        s_red1[tx % 32, tx // 32] = s_sum1
+                    T.sync_threads()
+                    for jj in T.unroll(3):
+                        s_acc[jj] = s_red1[jj, 0]
+                        for ww_ in T.unroll(WARPS - 1):
+                            s_acc[jj] += s_red1[jj, ww_ + 1]
+                    n1 = T.alloc_var("float32")
+                    n1 = s_acc[0]
+                    n2 = T.alloc_var("float32")
+                    n2 = s_acc[1]
+                    n3 = T.alloc_var("float32")
+                    n3 = s_acc[2]
+                    beta = T.alloc_var("float32")
+                    beta = s_late1[0]
+                    b = T.alloc_var("float32")
+                    b = widen(own_b[0])
+                    p_q_1 = T.alloc_var("float32")
+                    p_q_1 = n3 * T.rsqrt(n1 + 1e-06) * T.rsqrt(n2 + 1e-06) * K**-0.5
+
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            q[kk] = q_raw[ii] * T.rsqrt(n1 + 1e-06) * K**-0.5
+                            k[kk] = k_raw[ii] * T.rsqrt(n2 + 1e-06)
+                            x_y1[kk] = k[kk] * T.exp2(G1[kk])
+                            x_yq[kk] = q[kk] * T.exp2(G1[kk])
+                    if HELD and not bulk:
+                        T.ptx_wait_group(0)
+                    elif staged:
+                        T.mbarrier_wait_parity(s_ready[1], 0)
+                    # From here on every thread reads all key channels and the staged tiles.
+                    T.sync_threads()
+                    # A tile is read from shared memory if it was staged.
+                    at_payload = pick(staged, 0, payload_at)
+                    at_record_key = pick(staged, 0, record_key_at)
+                    at_record_u = pick(staged, 0, record_u_at)
+                    at_record_decay = pick(staged, 0, record_decay_at)
+                    # Weights of the compensators and of the window's records, one group of lanes a record.
+                    s_at = tx % RECORD_LANES * 8
+                    s_rk = T.alloc_local((8,), "float16")
+                    s_rG = T.alloc_local((8,), "float32")
+                    for ii in T.serial((count + RECORD_GROUPS - 1) // RECORD_GROUPS):
+                        jj = ii * RECORD_GROUPS + tx // RECORD_LANES
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if jj < count and s_at < K:
+                            for ee in T.vectorized(8):
+                                s_rk[ee] = pick(staged, s_record_key, record_key)[at_record_key + jj * K + s_at + ee]
+                            for ee in T.vectorized(8):
+                                s_rG[ee] = pick(staged, s_record_decay, record_decay)[at_record_decay + jj * K + s_at + ee]
+                            for ee in T.unroll(8):
+                                kk = s_at + ee
+                                s_acc[0] += k[kk] * widen(s_rk[ee]) * T.exp2(G1[kk] - s_rG[ee])
+                                s_acc[1] += q[kk] * widen(s_rk[ee]) * T.exp2(G1[kk] - s_rG[ee])
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(RECORD_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if jj < count and tx % RECORD_LANES == 0:
+                            s_w[0, R + jj] = s_acc[0]
+                            s_w[1, R + jj] = s_acc[1]
+                    if HELD and not bulk:
+                        T.ptx_wait_group(0)
+                    elif staged:
+                        T.mbarrier_wait_parity(s_ready[0], 0)
+                    T.sync_threads()
+                    # Payload, plain order: a group of lanes shares a value channel, each lane a run of its keys.
+                    s_at = tx % CHUNK_LANES * CHUNK
+                    s_z = T.alloc_local((CHUNK,), "bfloat16")
+                    s_x = T.alloc_local((2 * CHUNK,), "float32")
+                    for ee in T.unroll(CHUNK):
+                        if s_at < K:
+                            s_x[0 * CHUNK + ee] = x_y1[s_at + ee]
+                            s_x[1 * CHUNK + ee] = x_yq[s_at + ee]
+                    for ii in T.unroll((V + CHUNK_ROWS - 1) // CHUNK_ROWS):
+                        vv = ii * CHUNK_ROWS + tx // CHUNK_LANES
+                        for rr_ in T.unroll(2):
+                            s_acc[rr_] = 0.0
+                        if s_at < K and vv < V:
+                            for ee in T.vectorized(CHUNK):
+                                s_z[ee] = pick(staged, s_payload, payload)[at_payload + vv * K + s_at + ee]
+                            for ee in T.unroll(CHUNK):
+                                for rr_ in T.unroll(2):
+                                    s_acc[rr_] += widen(s_z[ee]) * s_x[rr_ * CHUNK + ee]
+                        for rr_ in T.unroll(2):
+                            for mm_ in T.unroll(CHUNK_LANES.bit_length() - 1):
+                                s_acc[rr_] += T.shfl_xor(s_acc[rr_], 1 << mm_)
+                        if tx % CHUNK_LANES == 0 and vv < V:
+                            for rr_ in T.unroll(2):
+                                s_y[rr_, vv] = s_acc[rr_]
+                    T.sync_threads()
+                    # Corrections (unrounded here, rounded in the records), output and the token's records.
+                    for ii in T.unroll(VALUES):
+                        vv = ii * threads + tx
+                        if vv < V:
+                            y1 = T.alloc_var("float32")
+                            y1 = s_y[0, vv]
+                            yq = T.alloc_var("float32")
+                            yq = s_y[1, vv]
+                            for jj in T.unroll(count, unroll_factor=4):
+                                s_u = widen(
+                                    pick(staged, s_record_u, record_u)[at_record_u + jj * V + vv]
+                                )
+                                y1 += s_w[0, R + jj] * s_u
+                                yq += s_w[1, R + jj] * s_u
+                            v = T.alloc_var("float32")
+                            v = widen(own_v[ii])
+                            u1 = T.alloc_var("float32")
+                            u1 = beta * (v - y1)
+                            out[row * out_row + wide(head) * out_head + wide(vv) * out_axis] = narrow(
+                                yq + p_q_1 * u1, "bfloat16"
+                            )
+                            record_u[record_u_at + (count) * V + vv] = narrow(u1, "float16")
+                    for ii in T.unroll(KEYS):
+                        kk = ii * threads + tx
+                        if kk < K:
+                            # The group's value heads share the key: its first head writes it.
+                            if fused:
+                                s_fresh[0 * K + kk] = narrow(k[kk], "float16")
+                            if head % (HV // H) == 0:
+                                record_key[record_key_at + (count) * K + kk] = narrow(
+                                    k[kk], "float16"
+                                )
+                            record_decay[record_decay_at + (count) * K + kk] = G1[kk]
+                    if tx == 0:
+                        cursor[cursor_at] = count + 1
+                if fused:
+                    if tx == 0:
+                        s_kept[0] = s_slot
+                    if own_phase + count + 1 >= P:
+                        # The records are complete; the arrays of the step are free.
+                        T.sync_threads()
+                        count = count + 1
+                        m_lane = tx % 32
+                        # Registers are scarce: addresses are computed anew.
+                        slot = T.Cast("int64", T.reinterpret(s_kept[again(0)], "uint32"))
+                        payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
+                        T.assume(payload_at % 8 == 0)
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
+                        # Decayed keys of all records, rows of FP32 numbers; rows beyond the cursor are zero.
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                G = T.alloc_var("float32")
+                                G = 0.0
+                                if count > 0:
+                                    G = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
+                                s_room[RECORD_ROWS * (K + 2) + kk] = T.exp2(G)
+                                for jj in T.unroll(RECORD_ROWS, unroll_factor=4):
+                                    m_row = T.alloc_var("float32")
+                                    m_row = 0.0
+                                    if jj < count:
+                                        rk = T.alloc_var("float32")
+                                        if jj < (count - 1) * 1:
+                                            rk = widen(
+                                                record_key[record_key_at + jj * K + wide(kk)]
+                                            )
+                                        else:
+                                            rk = widen(s_fresh[(jj - (count - 1) * 1) * K + kk])
+                                        rG = record_decay[record_decay_at + jj * K + wide(kk)]
+                                        m_row = rk * T.exp2(G - rG)
+                                    s_room[jj * (K + 2) + kk] = m_row
+                        T.sync_threads()
+                        # Two of a lane's four value channels at a time: registers are scarce.
+                        m_u = T.alloc_local((RECORD_ROWS // 2,), "float16")  # [record 4 * jj + lane % 4][channel]
+                        m_z = T.alloc_local((8,), "bfloat16")
+                        m_start = T.alloc_local((8,), "float32")
+                        m_sums = T.alloc_local((16,), "float32")  # [tile of 8 keys][value channel][key]
+                        m_a = T.alloc_local((4,), "float32")
+                        m_b = T.alloc_local((4,), "float32")
+                        for mm_ in T.unroll(2, unroll_factor=1):
+                            m_first = tx // 32 * 32 + m_lane // 4 * 4 + 2 * mm_
+                            for jj in T.unroll(RECORD_ROWS // 4):
+                                for ee in T.unroll(2):
+                                    m_u[2 * jj + ee] = T.Cast("float16", 0.0)
+                                if 4 * jj + m_lane % 4 < count:
+                                    for ee in T.vectorized(2):
+                                        m_u[2 * jj + ee] = record_u[record_u_at + wide(m_lane % 4 * V + m_first) + 4 * jj * V + ee]
+                            for ii in T.unroll(K // 32, unroll_factor=1):
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_start[4 * hh + ee] = s_room[RECORD_ROWS * (K + 2) + 32 * ii + m_lane % 4 * 8 + 4 * hh + ee]
+                                for ll_ in T.unroll(2):
+                                    for ee in T.vectorized(8):
+                                        m_z[ee] = s_payload[0 + (m_first + ll_) * K + 32 * ii + m_lane % 4 * 8 + ee]
+                                    for ee in T.unroll(8):
+                                        m_sums[ee // 2 * 4 + 2 * ll_ + ee % 2] = widen(m_z[ee]) * m_start[ee]
+                                # Corrections are TF32 numbers; keys are two of them.
+                                for bb_ in T.unroll(RECORD_ROWS // 8):
+                                    for ee in T.unroll(4):
+                                        m_a[ee] = widen(m_u[4 * bb_ + ee])
+                                    for jj in T.unroll(4):
+                                        for ee in T.unroll(2):
+                                            m_b[2 + ee] = s_room[(8 * bb_ + 4 * ee + m_lane % 4) * (K + 2) + 32 * ii + m_lane // 8 * 8 + 2 * jj + m_lane // 4 % 2]
+                                            m_b[ee] = T.reinterpret(
+                                                T.reinterpret(m_b[2 + ee], "uint32") & T.uint32(0xFFFFE000), "float32"
+                                            )
+                                            m_b[2 + ee] = m_b[2 + ee] - m_b[ee]
+                                        for hh in T.unroll(2):
+                                            T.ptx_mma(
+                                                "float32", "m16n8k8", "row", "col", "tf32", "tf32", "fp32", m_a.data, 0, m_b.data, 2 * hh, m_sums.data, 4 * jj, T.bool(
+                                                    False
+                                                )
+                                            )
+                                for ll_ in T.unroll(2):
+                                    for ee in T.unroll(8):
+                                        m_z[ee] = narrow(
+                                            m_sums[ee // 2 * 4 + 2 * ll_ + ee % 2], "bfloat16"
+                                        )
+                                    for ee in T.vectorized(8):
+                                        payload[payload_at + wide(m_first * K + m_lane % 4 * 8) + ll_ * K + 32 * ii + ee] = m_z[ee]
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
     return step
 
 
@@ -581,13 +1201,16 @@ def _config_slices(K, V, P, R):
 def config_flush(K, V, H, HV, P, R, D=0):
     """Default of build_flush's tuning arguments: a rule of the shape and of shared memory."""
     P = P + D
-    config = _config_slices(K, V, P, R)
+    if by_rows(K, V, P, R):
+        config = {"threads": V, "tiles": 1, "min_blocks": max(1, min(512 // V, 233472 // (4 * closing_floats(K, P) + 2048), 32))}
+    else:
+        config = _config_slices(K, V, P, R)
     if D:  # more records than a window has take more registers
         config["min_blocks"] = max(1, config["min_blocks"] // 2)
     return {**config, "blocks": config["min_blocks"] * 132}
 
 
-def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264):
+def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, blocks=264, tiles=0):
     """Close the window of every row whose phase and count have reached P; others are left alone.
 
     accepting, where there are drafts: 1 first commits accepted[row] of the pending ones and forgets the
@@ -597,7 +1220,10 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
     slices: parts of the value channels that are in shared memory one after the other, as FP32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
     blocks: of a launch at most; each looks through its share of rows and value heads.
+    tiles: 1: matrix products add the records, V threads; 0: the state is held as FP32 in slices.
     """
+    if tiles:
+        return _flush_rows(K, V, H, HV, P, R, D, threads, min_blocks, blocks)
     window, P = P, P + D  # P: tokens that a slot has room for
     WARPS = threads // 32
     N = 1 * P  # records of a full window
@@ -759,6 +1385,168 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                         payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
                         # All threads have read the cursor.
                         T.sync_threads()
+                        if tx == 0:
+                            cursor[cursor_at] = 0
+                            phase[phase_at] = 0
+
+    return flush
+def _flush_rows(K, V, H, HV, P, R, D, threads, min_blocks, blocks):
+    """build_flush with products of records, and each lane its own part of the state in registers."""
+    window, P = P, P + D  # P: tokens that a slot has room for
+    N = 1 * P  # records of a full window
+    KEYS = -(-K // threads)  # key channels that a thread owns
+    RECORD_ROWS = -(-N // 8) * 8
+
+    @T.prim_func
+    def flush(
+        payload: flat("payload", "bfloat16"),
+        record_decay: flat("record_decay", "float32"),
+        record_key: flat("record_key", "float16"),
+        record_u: flat("record_u", "float16"),
+        cursor: flat("cursor", "int32"),
+        phase: flat("phase", "int32"),
+        pending: pick(D, flat("pending", "int32"), 0),
+        status: flat("status", "int32"),
+        slots: flat("slots", "int32"),
+        accepted: pick(D, flat("accepted", "int32"), 0),
+        payload_slot: T.int64, payload_head: T.int64, record_decay_slot: T.int64,
+        record_decay_head: T.int64, record_key_slot: T.int64, record_key_head: T.int64,
+        record_u_slot: T.int64, record_u_head: T.int64, cursor_slot: T.int64, phase_slot: T.int64,
+        pending_slot: pick(D, T.int64, 0), slots_row: T.int64, accepted_row: pick(D, T.int64, 0),
+        accepting: pick(D, T.int32, 0), num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
+    ):
+        with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
+            T.annotate_min_blocks_per_sm(min_blocks)
+            tx = T.get_thread_binding()
+            # 64 bits: a product of rows, heads and turns
+            heads = T.alloc_var("int64")
+            stride = T.alloc_var("int64")
+            heads = T.Cast("int64", num_rows) * HV
+            stride = T.min(heads, blocks)
+            s_due = T.alloc_shared((threads,), "int64", scope="shared")
+            for turn in T.serial((heads - block + stride * threads - 1) // (stride * threads)):
+                # Each thread looks at one of the block's next heads; those that are due come in turn.
+                look = block + (turn * threads + tx) * stride
+                T.sync_threads()
+                s_due[tx] = -1
+                if look < heads:
+                    tile_slot = T.alloc_var("int64")
+                    tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
+                    if tile_slot >= num_slots:
+                        status[0] = 1
+                    elif tile_slot >= first_slot:
+                        tile_count = T.alloc_var("int32")
+                        tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
+                        if tile_count < 0 or tile_count > window - T.max(accepting, 0):
+                            status[1] = 1
+                        else:
+                            if D:
+                                if accepting >= 0:
+                                    # No other thread looks at this head.
+                                    if accepting > 0:
+                                        tile_count += T.max(
+                                            0, T.min(
+                                                accepted[T.Cast("int64", look // HV) * accepted_row], T.min(
+                                                    pending[tile_slot * pending_slot * 4 + (look % HV)], D
+                                                )
+                                            )
+                                        )
+                                        cursor[tile_slot * cursor_slot * 4 + (look % HV)] = tile_count
+                                    pending[tile_slot * pending_slot * 4 + (look % HV)] = 0
+                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= window:
+                                s_due[tx] = look
+                T.sync_threads()
+                for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
+                    bid = T.alloc_var("int64")
+                    bid = s_due[which]
+                    if bid >= 0:
+                        row = T.Cast("int64", bid // HV)
+                        head = bid % HV
+                        key_head = head // (HV // H)
+                        slot = T.alloc_var("int64")
+                        slot = T.Cast("int64", slots[row * slots_row])
+                        payload_at = slot * payload_slot * 8 + wide(head) * payload_head * 8
+                        T.assume(payload_at % 8 == 0)
+                        record_decay_at = slot * record_decay_slot * 4 + wide(head) * record_decay_head * 4
+                        T.assume(record_decay_at % 4 == 0)
+                        record_key_at = slot * record_key_slot * 8 + wide(key_head) * record_key_head * 8
+                        T.assume(record_key_at % 8 == 0)
+                        record_u_at = slot * record_u_slot * 8 + wide(head) * record_u_head * 8
+                        T.assume(record_u_at % 8 == 0)
+                        cursor_at = slot * cursor_slot * 4 + head
+                        phase_at = slot * phase_slot * 4 + head
+                        count = T.alloc_var("int32")
+                        count = cursor[cursor_at]
+                        # The arrays below still serve the head before this one.
+                        T.sync_threads()
+                        s_room = T.alloc_shared((closing_floats(K, P),), "float32")
+                        m_lane = tx % 32
+                        # Decayed keys of all records, rows of FP32 numbers; rows beyond the cursor are zero.
+                        for ii in T.unroll(KEYS):
+                            kk = ii * threads + tx
+                            if kk < K:
+                                G = T.alloc_var("float32")
+                                G = 0.0
+                                if count > 0:
+                                    G = record_decay[record_decay_at + (count - 1) * K + wide(kk)]
+                                s_room[RECORD_ROWS * (K + 2) + kk] = T.exp2(G)
+                                for jj in T.unroll(RECORD_ROWS, unroll_factor=4):
+                                    m_row = T.alloc_var("float32")
+                                    m_row = 0.0
+                                    if jj < count:
+                                        rk = widen(record_key[record_key_at + jj * K + wide(kk)])
+                                        rG = record_decay[record_decay_at + jj * K + wide(kk)]
+                                        m_row = rk * T.exp2(G - rG)
+                                    s_room[jj * (K + 2) + kk] = m_row
+                        T.sync_threads()
+                        # Two of a lane's four value channels at a time: registers are scarce.
+                        m_u = T.alloc_local((RECORD_ROWS // 2,), "float16")  # [record 4 * jj + lane % 4][channel]
+                        m_z = T.alloc_local((8,), "bfloat16")
+                        m_start = T.alloc_local((8,), "float32")
+                        m_sums = T.alloc_local((16,), "float32")  # [tile of 8 keys][value channel][key]
+                        m_a = T.alloc_local((4,), "float32")
+                        m_b = T.alloc_local((4,), "float32")
+                        for mm_ in T.unroll(2, unroll_factor=1):
+                            m_first = tx // 32 * 32 + m_lane // 4 * 4 + 2 * mm_
+                            for jj in T.unroll(RECORD_ROWS // 4):
+                                for ee in T.unroll(2):
+                                    m_u[2 * jj + ee] = T.Cast("float16", 0.0)
+                                if 4 * jj + m_lane % 4 < count:
+                                    for ee in T.vectorized(2):
+                                        m_u[2 * jj + ee] = record_u[record_u_at + wide(m_lane % 4 * V + m_first) + 4 * jj * V + ee]
+                            for ii in T.unroll(K // 32, unroll_factor=1):
+                                for hh in T.unroll(2):
+                                    for ee in T.vectorized(4):
+                                        m_start[4 * hh + ee] = s_room[RECORD_ROWS * (K + 2) + 32 * ii + m_lane % 4 * 8 + 4 * hh + ee]
+                                for ll_ in T.unroll(2):
+                                    for ee in T.vectorized(8):
+                                        m_z[ee] = payload[payload_at + (m_first + ll_) * K + 32 * ii + m_lane % 4 * 8 + ee]
+                                    for ee in T.unroll(8):
+                                        m_sums[ee // 2 * 4 + 2 * ll_ + ee % 2] = widen(m_z[ee]) * m_start[ee]
+                                # Corrections are TF32 numbers; keys are two of them.
+                                for bb_ in T.unroll(RECORD_ROWS // 8):
+                                    for ee in T.unroll(4):
+                                        m_a[ee] = widen(m_u[4 * bb_ + ee])
+                                    for jj in T.unroll(4):
+                                        for ee in T.unroll(2):
+                                            m_b[2 + ee] = s_room[(8 * bb_ + 4 * ee + m_lane % 4) * (K + 2) + 32 * ii + m_lane // 8 * 8 + 2 * jj + m_lane // 4 % 2]
+                                            m_b[ee] = T.reinterpret(
+                                                T.reinterpret(m_b[2 + ee], "uint32") & T.uint32(0xFFFFE000), "float32"
+                                            )
+                                            m_b[2 + ee] = m_b[2 + ee] - m_b[ee]
+                                        for hh in T.unroll(2):
+                                            T.ptx_mma(
+                                                "float32", "m16n8k8", "row", "col", "tf32", "tf32", "fp32", m_a.data, 0, m_b.data, 2 * hh, m_sums.data, 4 * jj, T.bool(
+                                                    False
+                                                )
+                                            )
+                                for ll_ in T.unroll(2):
+                                    for ee in T.unroll(8):
+                                        m_z[ee] = narrow(
+                                            m_sums[ee // 2 * 4 + 2 * ll_ + ee % 2], "bfloat16"
+                                        )
+                                    for ee in T.vectorized(8):
+                                        payload[payload_at + wide(m_first * K + m_lane % 4 * 8) + ll_ * K + 32 * ii + ee] = m_z[ee]
                         if tx == 0:
                             cursor[cursor_at] = 0
                             phase[phase_at] = 0

@@ -18,7 +18,7 @@ from leapgen.formats.composed import LARGEST, Composed
 from leapgen.formats.factors import LEAST_SCALE, Factor
 from leapgen.formats.grids import Symmetric
 from leapgen.schedule.arch import Arch
-from leapgen.schedule.layout import can_fragment
+from leapgen.schedule.layout import can_fragment, closes_rows, coded_rows
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ class Codec:
         if self.compander:
             return 0.5 / (127 * self.unit)
         return 0.5 / self.top if self.clips and self.signed and self.bits < 8 else 0.0
+
+    @property
+    def largest(self) -> float:
+        """What sums stay finite of."""
+        return float(LARGEST)
 
     @property
     def left(self) -> int:
@@ -197,6 +202,8 @@ def text(format: Composed, arch: Arch) -> str:
     parts = [of_grid.common(), _kept(of_grid)]
     if not format.grid.wide:
         parts += [of_grid.value("leapgen_value"), of_grid.code("leapgen_code")]
+        if of_grid.converted and (closes_rows(arch, format) or coded_rows(arch, format)):
+            parts.append(of_grid.code_pair("leapgen_code_pair"))
         if of_grid.converted and format.grid.bits == 6:
             parts.append(of_grid.joined("leapgen_joined"))
     elif format.stochastic:

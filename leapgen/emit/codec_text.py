@@ -123,6 +123,15 @@ class GridText:
             "  return f;\n}"
         )
 
+    def code_pair(self, name: str) -> str:
+        """`unsigned name(float low, float high)`: codes of two numbers that are no NaN, by an
+        instruction that rounds to nearest even and saturates; the first in the lower byte."""
+        return (
+            f"{self.inner} unsigned {name}(float low, float high) {{\n  unsigned short d;\n"
+            f'  asm("cvt.rn.satfinite.{self.grid.name}x2.f32 %0, %1, %2;" : "=h"(d) : "f"(high), '
+            '"f"(low));\n  return d;\n}'
+        )
+
     def joined(self, name: str) -> str:
         """`int name(int low, int high)`: two codes of six bits, a byte each, of their nibbles and
         of their upper pairs of bits."""

@@ -21,7 +21,7 @@ from leapgen.emit.program import decay_axis, token_program, weight_name
 from leapgen.emit.view import Correction, FormatView, Read, Record, Update, View, nth
 from leapgen.formats import base, compensator, integer
 from leapgen.formats.composed import Composed
-from leapgen.schedule.layout import can_fragment, layout_source
+from leapgen.schedule.layout import can_fragment, coded_rows, layout_source, row_operand
 from leapgen.schedule.plan import Plan
 from leapgen.spec.model import Spec
 from leapgen.tensors import Per
@@ -91,6 +91,9 @@ def prepare(plan: Plan, spec: Spec) -> View:
         layout=layout_source(arch, plan.format),
         layout_name=plan.layout(plan.shape(spec.K, spec.V, 1, 1)).name,
         fragment=can_fragment(arch, plan.format),
+        rows=row_operand(arch, plan.format),
+        closes_rows=plan.rows,
+        coded=coded_rows(arch, plan.format),
         matrix=plan.matrix,
         fuses=plan.fuses,
         bulk=arch.bulk_copy,
@@ -117,7 +120,8 @@ def _early(plan: Plan, inputs: tuple[signature.Input, ...]) -> Early | None:
     factors = () if isinstance(plan.format, Composed) else ("compensator",)  # codes become FP16
     halves = {b.dtype for b in plan.buffers if b.role in factors or b.name in HALVES}
     halves_only = halves == {"fp16"} and plan.ordinary
-    if can_fragment(plan.arch, plan.format) and halves_only:
+    operands = can_fragment(plan.arch, plan.format) or row_operand(plan.arch, plan.format)
+    if operands and halves_only:
         return early_program(plan.window, inputs)
     return None
 

@@ -110,6 +110,9 @@ class View:
     draft_...       where the output of draft `tt` begins, and its element
     pending         how many drafts wait in a slot: of verify, and of a flush in pools with drafts
     layout          text of the payload's index maps; fragment: some shapes have fragment order
+    rows            type of the operands that value channels in plain order become; empty: none do
+    closes_rows     and products of records may close its windows
+    coded           a step in place decodes and encodes words of four codes
     matrix          a flush of these may hold the state as FP16 operands of matrix products
     fuses           and a step may be such a flush as well
     bulk            1-D bulk copies with a memory barrier exist
@@ -169,6 +172,9 @@ class View:
     layout: str
     layout_name: str
     fragment: bool
+    rows: str
+    closes_rows: bool
+    coded: bool
     matrix: bool
     fuses: bool
     bulk: bool
@@ -258,6 +264,8 @@ class View:
 
     def template(self, kernel: str) -> str:
         """File of a kernel's template, without its end: in place, some kernels are other ones."""
+        if self.coded and kernel == "step":
+            return f"{self.directory}/step_codes"
         if self.format.codec is not None and (found := self._composed(kernel)):
             return f"{self.directory}/{found}"
         direct = ("step", "materialize", "load_state") if self.gpu else ("step",)

@@ -158,7 +158,7 @@ def explain(
         draft_bytes=_draft_bytes(chain.plan, shape),
         state_bytes_per_element=chain.plan.state_bytes_per_element(shape),
         items=_items(chain.plan, shape),
-        fused=(fused := chain.plan.fuses and chain.plan.by_words(shape)),
+        fused=(fused := chain.plan.fuses and chain.plan.closes(shape)),
         bytes_per_token=traffic.token_mean(chain.plan, shape, fused=fused).distinct,
         floors=_floors(chain.plan, shape),
         tuned=_tuned(chain, shape),
@@ -220,7 +220,7 @@ def _draft_bytes(plan: Plan, shape: Shape) -> int:
 def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
     """The lines of the traffic model, weighted by how often a token meets them."""
     P = shape.P
-    fused = plan.fuses and plan.by_words(shape)
+    fused = plan.fuses and plan.closes(shape)
     steps = (traffic.launch(plan, shape, "step", c, fused=fused) for c in range(P))
     launches = [("step", step, 1 / P) for step in steps]
     if plan.windowed and not fused:

@@ -168,6 +168,59 @@ def can_fragment(arch: Arch, format: Format) -> bool:
     return arch.int8_mma and format.windowed and _whole_steps(format)
 
 
+ROWS = {"bf16": "bf16", "fp16": "fp16", "e4m3": "fp16"}
+"""Payloads whose value channels in plain order become operands of a product, and of which type: a
+lane's neighbouring keys are operands as they lie in memory, or once they are FP16."""
+
+
+def row_operand(arch: Arch, format: Format) -> str:
+    """Element type of the operands that value channels in plain order become; empty: none do.
+
+    One scale a value channel or none, so that it is a factor of the sums over keys."""
+    payload = format.payload
+    if isinstance(format, Composed):
+        c, scale = format.choices, format.scale
+        payload = c.payload
+        simple = not scale.block and scale.per in ("none", "value") and c.transform != "rotation"
+        if not simple or c.outliers or c.feedback != "none":
+            return ""
+        if payload == "e4m3" and payload not in arch.converts:
+            return ""
+    return ROWS.get(payload, "") if arch.gpu and format.windowed else ""
+
+
+def coded_rows(arch: Arch, format: Format) -> bool:
+    """Whether a state that is stored at every step is rows of bytes, each a code: what a step
+    decodes and encodes word by word."""
+    if not arch.gpu or format.windowed:
+        return False
+    if not isinstance(format, Composed):
+        return format.payload == "int8"
+    c, scale = format.choices, format.scale
+    bytes_ = c.payload == "int8" or (c.payload == "e4m3" and c.payload in arch.converts)
+    scaled = scale.per == "value" and scale.kind != "e4m3" and scale.block in (0, BLOCK)
+    plain = c.transform == "none" and c.rounding == "nearest" and not c.outliers
+    return bytes_ and scaled and plain and c.feedback == "none"
+
+
+def closes_rows(arch: Arch, format: Format) -> bool:
+    """Whether products of records can close a window of such a payload: a state that is stored as
+    it is, or with a scale a value channel."""
+    if not row_operand(arch, format) or format.factors is not None:
+        return False
+    plain = not isinstance(format, Composed) or format.choices.rounding == "nearest"
+    smooths = isinstance(format, Composed) and format.choices.transform != "none"
+    return plain and not smooths
+
+
+def held_rows(arch: Arch, format: Format, K: int, V: int) -> bool:
+    """Whether a step whose threads own a value channel each can read a tile of K x V elements by
+    products: the rule of generated modules' `_can_hold`, but for its rows and threads."""
+    if row_operand(arch, format):
+        return K % 32 == 0 and V % 32 == 0
+    return payload_order(arch, format, K, V).name == "fragment"
+
+
 def _whole_steps(format: Format) -> bool:
     """Whether a product over keys can take the payload: one scale a value channel, or blocks of a
     product's step."""

@@ -11,7 +11,13 @@ from leapgen.formats.base import Format
 from leapgen.formats.table import chosen
 from leapgen.schedule.arch import Arch
 from leapgen.schedule.buffers import CHECKPOINT, PENDING, STORED, Buffer, Shape, slot_buffers
-from leapgen.schedule.layout import Layout, can_fragment, payload_order
+from leapgen.schedule.layout import (
+    Layout,
+    can_fragment,
+    closes_rows,
+    held_rows,
+    payload_order,
+)
 from leapgen.spec.model import State
 from leapgen.tensors import DTYPES
 
@@ -114,6 +120,10 @@ class Plan:
         """The order of the payload's elements."""
         return payload_order(self.arch, self.format, shape.K, shape.V)
 
+    def holds(self, shape: Shape) -> bool:
+        """Whether a step's read of this shape's payload may be a matrix product."""
+        return held_rows(self.arch, self.format, shape.K, shape.V)
+
     @property
     def matrix(self) -> bool:
         """Whether some shapes' state may be held as words of two FP16 numbers, operands of matrix
@@ -124,7 +134,14 @@ class Plan:
     @property
     def fuses(self) -> bool:
         """Whether a step may close such a window in its own launch."""
-        return self.matrix
+        return self.matrix or self.rows
+
+    @property
+    def rows(self) -> bool:
+        """Whether products of records may close windows of some shapes, a value channel's keys in
+        plain order a lane's."""
+        halves = self.records == "fp16" and self.ordinary
+        return halves and closes_rows(self.arch, self.format)
 
     @property
     def ordinary(self) -> bool:
@@ -144,6 +161,16 @@ class Plan:
             and shape.R <= 8
             and shape.R + self.records_per_token * shape.P <= 128
         )
+
+    def by_rows(self, shape: Shape) -> bool:
+        """Whether products of records may close windows of this shape: the rule of generated
+        modules' `by_rows`."""
+        fits = shape.V <= 256 and shape.R == 0 and self.records_per_token * shape.P <= 32
+        return self.rows and self.holds(shape) and fits
+
+    def closes(self, shape: Shape) -> bool:
+        """Whether a step may close windows of this shape in its own launch."""
+        return self.by_words(shape) or self.by_rows(shape)
 
     def bytes_per_slot(self, shape: Shape) -> int:
         """Everything that one slot holds, paddings included."""

@@ -102,7 +102,7 @@ def _leading(kernel: str, config: Config, shape: Shape, plan: Plan) -> bool:
     """Whether a config takes the better path of its shape, where one always is: records held in
     registers, the state in words. Other paths keep a few of their configs."""
     threads = config["threads"]
-    if config.get("tiles", 1) == 0 and plan.by_words(shape):
+    if config.get("tiles", 1) == 0 and plan.closes(shape):
         return threads * config["min_blocks"] == 512
     if kernel == "step" and not config.get("held") and "held" in config:
         best = {**config, "held": True, "staged": True, "threads": shape.V, "min_blocks": 1}
@@ -165,8 +165,8 @@ def _held(config: Config, shape: Shape, plan: Plan) -> str | None:
     rows = 8 * (-(-shape.R // 8) - (-records // 8))
     if not config.get("staged"):
         return "held: with a staged payload"
-    if plan.layout(shape).name != "fragment" or config["threads"] != shape.V:
-        return f"held: in fragment order, with threads = V = {shape.V}"
+    if not plan.holds(shape) or config["threads"] != shape.V:
+        return f"held: with codes that are operands, and threads = V = {shape.V}"
     if not 0 < rows <= HELD_ROWS:
         return f"held: {rows} rows in registers, at most {HELD_ROWS}"
     return None
@@ -180,8 +180,11 @@ def _words(config: Config, shape: Shape, plan: Plan) -> str | None:
         return None
     if tiles not in (1, 2):
         return f"{knob} = {tiles}: 1 or 2 tiles of a warp in registers, or 0"
-    if not plan.by_words(shape):
-        return f"{knob}: no state of this shape is held in words"
+    if not plan.closes(shape):
+        kind = "is closed by products" if plan.rows else "is held in words"
+        return f"{knob}: no state of this shape {kind}"
+    if plan.rows and tiles != 1:
+        return f"{knob} = {tiles}: 1 or 0 where the state is no words"
     if config["threads"] != shape.V:
         return f"{knob}: with threads = V = {shape.V}"
     if knob == "fused" and not config.get("staged"):
@@ -231,14 +234,17 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
     """Bytes of shared memory that a block cannot do without: staged tiles, a slice of the state,
     operands of its products."""
     if tiles := config.get("tiles"):
-        return _word_bytes(shape, plan) + (shape.K * shape.V if tiles == 1 else 0)
+        words = tiles == 1 and not plan.rows
+        return _word_bytes(shape, plan) + (shape.K * shape.V if words else 0)
     if config.get("staged"):
         roles = ("payload",) if config.get("held") else ("payload", "record", "compensator")
         staged = sum(b.tile_bytes(shape) for b in plan.buffers if b.role in roles)
         if not config.get("fused"):
             return staged
         payload = [b.tile_bytes(shape) for b in plan.buffers if b.role == "payload"]
-        if config["fused"] == 1:  # a tile's words take the place of codes, or of their first plane
+        if (
+            config["fused"] == 1 and not plan.rows
+        ):  # a tile's words take the place of codes, or of their first plane
             payload[0] = max(payload[0], shape.K * shape.V)
         return max(staged, sum(payload) + _word_bytes(shape, plan))
     if "slices" in config and "lanes" not in config:
@@ -247,7 +253,11 @@ def least_shared(kernel: str, config: Config, shape: Shape, plan: Plan) -> int:
 
 
 def _word_bytes(shape: Shape, plan: Plan) -> int:
-    """Scratch of a kernel that holds the state in words: `scratch_places` of generated modules."""
+    """Scratch of a kernel that holds the state in words, or adds records to rows: `scratch_places`
+    and `closing_floats` of generated modules."""
+    if plan.rows:
+        rows = -(-plan.records_per_token * shape.P // 8) * 8
+        return 4 * (rows * (shape.K + 2) + shape.K)
     K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
     row = K + (8 if K // 8 % 8 == 4 else 4)
     half = -(-rank // 2) * row

@@ -56,7 +56,9 @@ NOT_IN_STEPS = {"gpu/step_config.j2", "cpu/fit.j2", "cpu/split.j2", "cpu/compose
     f"cpu/{name}.j2" for name in ("orthogonal", "outer", "decays")
 }
 """Settings, and what only windows have: its names are those of other kernels."""
-STEPS = [f"{d}/{s}" for d in ("cpu", "gpu") for s in ("step", "step_direct", "composed_step")]
+STEPS = [f"{d}/{s}" for d in ("cpu", "gpu") for s in ("step", "step_direct", "composed_step")] + [
+    "gpu/step_codes"
+]
 
 
 @pytest.mark.parametrize("step", STEPS)
