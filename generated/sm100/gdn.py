@@ -437,8 +437,9 @@ def _held_blocks(P, R):
 
 
 def _can_hold(K, V, P, R, threads):
-    """Whether a thread can hold its parts of all rows in registers, and owns one value channel."""
-    return payload_order(K, V) == "fragment" and threads == V and 0 < sum(_held_blocks(P, R)) <= 4
+    """Whether a thread can hold its parts of all rows in registers, and owns one value channel or two."""
+    owned = payload_order(K, V) == "fragment" and V in (threads, 2 * threads) and threads % 32 == 0
+    return owned and 0 < sum(_held_blocks(P, R)) <= 4
 
 
 def _held_bytes(K, V, P, R):
@@ -554,7 +555,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
             s_ready = T.alloc_barrier([1, 1])
             if HELD:
                 s_rk = T.alloc_local((KEYS * ROW_BLOCKS * 8,), "float16")
-                s_ru = T.alloc_local((ROW_BLOCKS * 8,), "float16")
+                s_ru = T.alloc_local((VALUES * ROW_BLOCKS * 8,), "float16")
                 # Sums of the rows, value scales, and read vectors, later their digits: a barrier stands between the two.
                 # What closes a window takes all of it.
                 s_room = T.alloc_shared((ROOM,), "float32")
@@ -622,13 +623,14 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     # On its way before the cursor is known: what does not depend on it.
                     if HELD and not bulk:
                         # Each thread copies what it reads, so that it waits for no other.
-                        for ii in T.unroll(K // 16):
-                            s_at = (tx // 32 * (K // 16) + ii) * 512 + tx % 32 * 16
-                            T.ptx_cp_async(
-                                T.access_ptr(s_payload[s_at], "w", 16),
-                                T.access_ptr(payload[payload_at + s_at], "r", 16),
-                                16,
-                            )
+                        for jj in T.unroll(V // threads):
+                            for ii in T.unroll(K // 16):
+                                s_at = ((jj * WARPS + tx // 32) * (K // 16) + ii) * 512 + tx % 32 * 16
+                                T.ptx_cp_async(
+                                    T.access_ptr(s_payload[s_at], "w", 16),
+                                    T.access_ptr(payload[payload_at + s_at], "r", 16),
+                                    16,
+                                )
                         T.ptx_commit_group()
                     elif staged and tx == 0:
                         T.mbarrier_arrive_expect_tx(s_ready[0], K * V)
@@ -662,7 +664,7 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         # Rows that are not loaded are zero.
                         for ee in T.unroll(KEYS * ROW_BLOCKS * 8):
                             s_rk[ee] = T.Cast("float16", 0.0)
-                        for ee in T.unroll(ROW_BLOCKS * 8):
+                        for ee in T.unroll(VALUES * ROW_BLOCKS * 8):
                             s_ru[ee] = T.Cast("float16", 0.0)
                         for bb_ in T.unroll(COMP_BLOCKS):
                             jj = 8 * bb_ + tx % 32 // 4
@@ -675,8 +677,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                             for hh in T.unroll(2):
                                 jj = 8 * bb_ + tx % 4 * 2 + hh
                                 if jj < R:
-                                    for ee in T.vectorized(4):
-                                        s_ru[(bb_ * 2 + hh) * 4 + ee] = comp_u[comp_u_at + wide(tx % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ee]
+                                    for ii in T.unroll(VALUES):
+                                        for ee in T.vectorized(4):
+                                            s_ru[((ii * ROW_BLOCKS + bb_) * 2 + hh) * 4 + ee] = comp_u[comp_u_at + wide(tx % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ii * threads + ee]
                     if fused:
                         own_phase = phase[phase_at]
                     if count < 0 or count > P - 1:
@@ -755,8 +758,9 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         for hh in T.unroll(2):
                             jj = 8 * bb_ + lane % 4 * 2 + hh
                             if jj < count:
-                                for ee in T.vectorized(4):
-                                    s_ru[((COMP_BLOCKS + bb_) * 2 + hh) * 4 + ee] = record_u[record_u_at + wide(lane % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ee]
+                                for ii in T.unroll(VALUES):
+                                    for ee in T.vectorized(4):
+                                        s_ru[((ii * ROW_BLOCKS + COMP_BLOCKS + bb_) * 2 + hh) * 4 + ee] = record_u[record_u_at + wide(lane % 4 * 2 * V + tx // 4 * 4) + (8 * bb_ + hh) * V + ii * threads + ee]
                     # The decay of row tx, for the warp that finishes the weights.
                     rG = T.alloc_var("float32")
                     rG = 0.0
@@ -844,7 +848,8 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                         if tx % 32 == 0:
                             s_peaks[rr_, tx // 32] = s_most
                     # A lane multiplies four neighbouring value channels, not its own one.
-                    s_room[SCALES_AT + tx] = own_value_scale[0]
+                    for ii in T.unroll(VALUES):
+                        s_room[SCALES_AT + ii * threads + tx] = own_value_scale[ii]
                     # Sums of records' keys with the read vectors, of the warp's own key channels, on matrix instructions:
                     # a vector is a row of FP16 values and a row of what they leave, times a power of two.
                     s_exponent = T.alloc_local((2,), "uint32")
@@ -988,36 +993,37 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     s_b16 = T.alloc_local((2 * ROW_BLOCKS,), "float16")
                     s_a16 = T.alloc_local((8,), "float16")
                     s_pairs = T.view(s_a16, (4,), "uint32")
-                    s_rows = T.view(s_ru, (4 * ROW_BLOCKS,), "uint32")
-                    s_f32 = T.alloc_local((8,), "float32")
-                    for ee in T.unroll(8):
+                    s_rows = T.view(s_ru, (VALUES * 4 * ROW_BLOCKS,), "uint32")
+                    s_f32 = T.alloc_local((VALUES * 8,), "float32")
+                    for ee in T.unroll(VALUES * 8):
                         s_f32[ee] = 0.0
                     for jj in T.unroll(1):
                         # Columns from the fourth on repeat the others: so all is summed twice.
                         for bb_ in T.unroll(ROW_BLOCKS):
                             for ee in T.vectorized(2):
                                 s_b16[2 * bb_ + ee] = s_w16[4 * jj + lane // 4 % 4, 8 * bb_ + lane % 4 * 2 + ee]
-                        for mm_ in T.unroll(2):
-                            for bb_ in T.unroll(ROW_BLOCKS // 2):
-                                for hh in T.unroll(4):
-                                    s_pairs[hh] = byte_permute(
-                                        s_rows[(2 * bb_ + hh // 2) * 4 + mm_], s_rows[(2 * bb_ + hh // 2) * 4 + 2 + mm_], 0x5410 + hh % 2 * 0x2222
+                        for vv_ in T.unroll(VALUES):
+                            for mm_ in T.unroll(2):
+                                for bb_ in T.unroll(ROW_BLOCKS // 2):
+                                    for hh in T.unroll(4):
+                                        s_pairs[hh] = byte_permute(
+                                            s_rows[(vv_ * ROW_BLOCKS + 2 * bb_ + hh // 2) * 4 + mm_], s_rows[(vv_ * ROW_BLOCKS + 2 * bb_ + hh // 2) * 4 + 2 + mm_], 0x5410 + hh % 2 * 0x2222
+                                        )
+                                    T.ptx_mma(
+                                        "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 4 * bb_, s_f32.data, 8 * vv_ + 8 * jj + 4 * mm_, T.bool(
+                                            False
+                                        )
                                     )
-                                T.ptx_mma(
-                                    "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 4 * bb_, s_f32.data, 8 * jj + 4 * mm_, T.bool(
-                                        False
+                                if ROW_BLOCKS % 2 == 1:
+                                    for hh in T.unroll(2):
+                                        s_pairs[hh] = byte_permute(
+                                            s_rows[((vv_ + 1) * ROW_BLOCKS - 1) * 4 + mm_], s_rows[((vv_ + 1) * ROW_BLOCKS - 1) * 4 + 2 + mm_], 0x5410 + hh * 0x2222
+                                        )
+                                    T.ptx_mma(
+                                        "float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 2 * ROW_BLOCKS - 2, s_f32.data, 8 * vv_ + 8 * jj + 4 * mm_, T.bool(
+                                            False
+                                        )
                                     )
-                                )
-                            if ROW_BLOCKS % 2 == 1:
-                                for hh in T.unroll(2):
-                                    s_pairs[hh] = byte_permute(
-                                        s_rows[(ROW_BLOCKS - 1) * 4 + mm_], s_rows[(ROW_BLOCKS - 1) * 4 + 2 + mm_], 0x5410 + hh * 0x2222
-                                    )
-                                T.ptx_mma(
-                                    "float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32", s_a16.data, 0, s_b16.data, 2 * ROW_BLOCKS - 2, s_f32.data, 8 * jj + 4 * mm_, T.bool(
-                                        False
-                                    )
-                                )
                     if HELD and not bulk:
                         T.ptx_wait_group(0)
                     elif staged:
@@ -1026,56 +1032,57 @@ def build_step(K, V, H, HV, P, R, D=0, *, threads=128, min_blocks=4, staged=True
                     s_a8 = T.alloc_local((16,), "int8")
                     s_b8 = T.alloc_local((K // 4 * (DIGIT_ROWS // 8),), "int8")
                     s_c = T.alloc_local((8,), "int32")
-                    for ee in T.unroll(8):
-                        s_c[ee] = 0
                     # Columns beyond the digits hold anything: their sums are dropped below.
                     for jj in T.unroll(1):
                         for ii in T.unroll(K // 4 // DIGIT_RUN):
                             for ee in T.vectorized(DIGIT_RUN):
                                 s_b8[K // 4 * jj + DIGIT_RUN * ii + ee] = s_room8[4 * VECTORS_AT + (8 * jj + lane // 4) * (K + 16) + K // 4 * (lane % 4) + DIGIT_RUN * ii + ee]
-                    for mm_ in T.unroll(2):
-                        for ii in T.unroll(K // 32):
-                            for ee in T.vectorized(16):
-                                s_a8[ee] = s_payload[((tx // 32 * 2 + mm_) * (K // 32) + ii) * 512 + lane * 16 + ee]
-                            for jj in T.unroll(1):
-                                T.ptx_mma(
-                                    "int32", "m16n8k32", "row", "col", "int8", "int8", "int32", s_a8.data, 0, s_b8.data, K // 4 * jj + 8 * ii, s_c.data, 8 * jj + 4 * mm_, T.bool(
-                                        False
-                                    )
-                                )
                     # Sums over digits and over values and what they leave: a reduction among four lanes, each of which
                     # ends with the value channel that it owns.
                     s_digit = T.Cast("float32", 65536 >> (lane % 4 * 8))  # 0 for the columns that hold no digit
-                    s_y = T.alloc_local((2,), "float32")
+                    s_y = T.alloc_local((VALUES * 2,), "float32")
                     s_four = T.alloc_local((4,), "float32")
                     s_scale = T.alloc_local((4,), "float32")
-                    for ee in T.vectorized(4):
-                        s_scale[ee] = s_room[SCALES_AT + tx // 4 * 4 + ee]
-                    for ii in T.unroll(4):
-                        s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 0]) * (s_digit * (f_y1 * s_peak[0] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[0 + 2 * ii + 0] * s_unit[0]
-                    for ii in T.unroll(2):
-                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
-                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                    for vv_ in T.unroll(VALUES):
+                        for ee in T.unroll(8):
+                            s_c[ee] = 0
+                        for mm_ in T.unroll(2):
+                            for ii in T.unroll(K // 32):
+                                for ee in T.vectorized(16):
+                                    s_a8[ee] = s_payload[(((vv_ * WARPS + tx // 32) * 2 + mm_) * (K // 32) + ii) * 512 + lane * 16 + ee]
+                                for jj in T.unroll(1):
+                                    T.ptx_mma(
+                                        "int32", "m16n8k32", "row", "col", "int8", "int8", "int32", s_a8.data, 0, s_b8.data, K // 4 * jj + 8 * ii, s_c.data, 8 * jj + 4 * mm_, T.bool(
+                                            False
+                                        )
+                                    )
+                        for ee in T.vectorized(4):
+                            s_scale[ee] = s_room[SCALES_AT + vv_ * threads + tx // 4 * 4 + ee]
+                        for ii in T.unroll(4):
+                            s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 0]) * (s_digit * (f_y1 * s_peak[0] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[8 * vv_ + 0 + 2 * ii + 0] * s_unit[0]
+                        for ii in T.unroll(2):
+                            s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                                T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                            )
+                        s_y[2 * vv_ + 0] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                            T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
                         )
-                    s_y[0] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
-                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
-                    )
-                    for ii in T.unroll(4):
-                        s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 1]) * (s_digit * (f_yq * s_peak[1] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[0 + 2 * ii + 1] * s_unit[1]
-                    for ii in T.unroll(2):
-                        s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
-                            T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                        for ii in T.unroll(4):
+                            s_four[ii] = T.Cast("float32", s_c[0 + 2 * ii + 1]) * (s_digit * (f_yq * s_peak[1] * (1.0 / 4177919.0))) * s_scale[ii] + s_f32[8 * vv_ + 0 + 2 * ii + 1] * s_unit[1]
+                        for ii in T.unroll(2):
+                            s_four[ii] = T.if_then_else(lane % 4 < 2, s_four[ii], s_four[ii + 2]) + T.shfl_xor(
+                                T.if_then_else(lane % 4 < 2, s_four[ii + 2], s_four[ii]), 2
+                            )
+                        s_y[2 * vv_ + 1] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
+                            T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
                         )
-                    s_y[1] = T.if_then_else(lane % 2 == 0, s_four[0], s_four[1]) + T.shfl_xor(
-                        T.if_then_else(lane % 2 == 0, s_four[1], s_four[0]), 1
-                    )
                     # Corrections (unrounded here, rounded in the records), output and the token's records.
-                    for ii in T.unroll(VALUES):  # one
+                    for ii in T.unroll(VALUES):
                         vv = ii * threads + tx
                         y1 = T.alloc_var("float32")
-                        y1 = s_y[0]
+                        y1 = s_y[2 * ii + 0]
                         yq = T.alloc_var("float32")
-                        yq = s_y[1]
+                        yq = s_y[2 * ii + 1]
                         v = T.alloc_var("float32")
                         v = widen(own_v[ii])
                         u1 = T.alloc_var("float32")

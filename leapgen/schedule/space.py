@@ -161,12 +161,14 @@ def _held(config: Config, shape: Shape, plan: Plan) -> str | None:
     """Rules of a step that stages the payload alone and holds the records in registers."""
     if not config.get("held"):
         return None if config.get("bulk", True) else "bulk = False: only where records are held"
-    records = plan.records_per_token * (shape.P - 1)
+    threads, records = config["threads"], plan.records_per_token * (shape.P - 1)
     rows = 8 * (-(-shape.R // 8) - (-records // 8))
     if not config.get("staged"):
         return "held: with a staged payload"
-    if not plan.holds(shape) or config["threads"] != shape.V:
-        return f"held: with codes that are operands, and threads = V = {shape.V}"
+    # Codes of a row are read whole by the warp that owns it.
+    owned = (threads,) if plan.layout(shape).name != "fragment" else (threads, 2 * threads)
+    if not plan.holds(shape) or shape.V not in owned:
+        return f"held: with codes that are operands, and V = {shape.V} threads or half of them"
     if not 0 < rows <= HELD_ROWS:
         return f"held: {rows} rows in registers, at most {HELD_ROWS}"
     return None

@@ -1,4 +1,4 @@
-"""Archs that no module is kept for, nvcc's verdict: without the conversions that later ones have."""
+"""Archs that no module is kept for: they lack the conversions that later ones have."""
 
 from __future__ import annotations
 

@@ -103,6 +103,31 @@ def test_dimensions(
     windows(lab, 12)
 
 
+@pytest.mark.parametrize(
+    ("spec", "format", "dims"),
+    [
+        ("gdn", "leap5", (64, 64)),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in product(
+                ("gdn", "kda", "rwkv7"),
+                ("leapquant-int8", "leap8", "leap6", "leap5", "leap4", "leapquant-int4"),
+                ((32, 64), (96, 192), (128, 128)),
+            )
+        ),
+    ],
+)
+def test_two_value_channels_a_thread(
+    make_lab: Make, arch: str, spec: str, format: str, dims: tuple[int, int]
+) -> None:
+    """Records are held by half as many threads as there are value channels."""
+    lab = make_lab(spec, dims, format=format, arch=arch, window=5, seed=sum(dims))
+    config = lab.module.config("step", lab.pool.shape)
+    half = {"threads": lab.V // 2, "min_blocks": 1, "staged": True, "held": True, "fused": 0}
+    lab.module = lab.module.with_configs(step={**config, **half})
+    windows(lab, 7)
+
+
 # ---- extremes
 
 

@@ -19,11 +19,12 @@ from leapgen.runtime.host import DTYPES
 
 SLOTS = 2
 SHAPES = ((64, 32, 1, 2), (96, 96, 1, 1))  # more key channels than threads; no power of two
-QUICK = (("gdn", "leap5", (32, 32, 1, 1)),)
+ROTATED = "leap5[transform=rotation,scale=keys32-e4m3]"
+QUICK = (("gdn", ROTATED, (32, 32, 1, 1)),)
 ALL = [
     (s, n, shape)
     for s in ("gdn", "kda")
-    for n in (*PRODUCTS, "int8-window[transform=rotation]", "leap4[scale=keys32-e4m3]")
+    for n in (*PRODUCTS, ROTATED, "int8-window[transform=rotation]", "leap4[scale=keys32-e4m3]")
     for shape in SHAPES
 ]
 
