@@ -52,8 +52,9 @@ def included(name: str) -> set[str]:
     return found
 
 
-NOT_IN_STEPS = {"gpu/step_config.j2", "cpu/fit.j2", "cpu/split.j2", "cpu/composed_split.j2"} | {
-    f"cpu/{name}.j2" for name in ("orthogonal", "outer", "decays")
+NOT_IN_STEPS = {
+    *("gpu/step_config.j2", "gpu/held_shape.j2"),
+    *(f"cpu/{n}.j2" for n in ("fit", "split", "composed_split", "orthogonal", "outer", "decays")),
 }
 """Settings, and what only windows have: its names are those of other kernels."""
 STEPS = [f"{d}/{s}" for d in ("cpu", "gpu") for s in ("step", "step_direct", "composed_step")] + [
