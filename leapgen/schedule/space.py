@@ -42,7 +42,7 @@ default rule."""
 
 HELD = (16, 64)
 """Elements of the state that a thread holds in registers, where it holds it there."""
-BUSY = {"step": (448, 1152), "flush": (256, 1024), "words": (384, 1024)}
+BUSY = {"step": (448, 1152), "flush": (256, 1024), "words": (384, 896)}
 """Resident threads of an SM that a kernel is built for: fewer leave memory idle (Little's law),
 more leave a thread too few registers for the reads in flight. A flush holds a whole state in
 registers or shared memory, so few blocks are its nature; so does a step that closes windows."""
@@ -261,13 +261,14 @@ def _word_bytes(shape: Shape, plan: Plan) -> int:
         rows = -(-plan.records_per_token * shape.P // 8) * 8
         return 4 * (rows * (shape.K + 2) + shape.K)
     K, warps, rank = shape.K, shape.V // 32, max(shape.R, 1)
-    row = K + (8 if K // 8 % 8 == 4 else 4)
-    half = -(-rank // 2) * row
-    runs = K // 32 // (2 if shape.R > 4 and K // 32 % 2 == 0 else 1)
-    parts = rank * max(warps * (32 * runs + 33), K + 33)
-    group = min(32, -(-plan.records_per_token * shape.P // 8) * 8)
-    factors = warps * (K + 16) + rank * (K + 32) // 2 + half
-    return 4 * (max(group // 2 * row + 32 * warps, parts, factors) + 2 * half)
+    wide = 4 if shape.R <= 4 else 8
+    half = -(-rank // 2) * (K + (8 if K // 8 % 8 == 4 else 4))
+    parts = warps * K // (2 if shape.R > 4 and K // 32 % 2 == 0 else 1) * wide
+    group = 8 * min(2, -(-plan.records_per_token * shape.P // 16)) * (K + 20)
+    keys = max(warps * (K + 16), wide * wide)
+    factors = keys + rank * (K + 32) // 2 + half
+    smoothing = keys + warps * (K + 32) // 2
+    return 4 * (max(group + 32 * warps, parts, factors, smoothing) + 2 * half)
 
 
 def resident(config: Config, registers: int, shared: int, arch: Arch) -> int:
