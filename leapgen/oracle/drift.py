@@ -69,16 +69,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Drift:
-    """Errors of all methods on one stream.
-
-    updates   RMS of what one token changes of the state, over half a code (the RMS error of one
-              store by the first method, times the square root of 3), one entry a value head
-    """
+    """Errors of all methods on one stream."""
 
     spec: str
     tokens: int
     lines: tuple[Line, ...]
-    updates: tuple[float, ...]
 
     def line(self, name: str) -> Line:
         """The line of a method's name."""
@@ -141,23 +136,18 @@ def drift(
     states = [Direct(size, np.float32, spec, m.records) for m in methods]
     stores = [_Store(m, heads) for m in methods]
     meters = [_Meter(heads.HV) for _ in methods]
-    updates = _Updates(methods[0], heads)
     for t in range(tokens):
-        compared = t >= tokens // 2 and (t + 1) % EVERY == 0
-        before = truth.S.copy() if compared else None
         output, token = truth.advance(exact.at(t)), rounded.at(t)
-        if before is not None:
-            updates.add(before, truth.S)
         for i, (m, state) in enumerate(zip(methods, states, strict=True)):
             out = state.advance(token)
             if (t + 1) % m.window == 0:
                 state.S = stores[i](state.S)
             if t >= tokens // 2:
                 meters[i].output(out, output)
-                if compared:
+                if (t + 1) % EVERY == 0:
                     meters[i].state(state.S, truth.S)
     lines = (m.line(method) for m, method in zip(meters, methods, strict=True))
-    return Drift(spec.name, tokens, tuple(lines), updates.over_half_a_code())
+    return Drift(spec.name, tokens, tuple(lines))
 
 
 class _Store:
@@ -247,22 +237,6 @@ class _Meter:
     def line(self, method: Method) -> Line:
         (state, size), (output, power) = self.sums
         return Line(method, tuple(state / size), tuple(output / power))
-
-
-class _Updates:
-    """Sums of squares of tokens' updates, and of the errors of a store, a head."""
-
-    def __init__(self, method: Method, heads: Heads) -> None:
-        self.store, self.sums = _Store(method, heads), np.zeros((2, heads.HV))
-
-    def add(self, before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> None:
-        stored = self.store(after.astype(np.float32))
-        self.sums += [((x - after) ** 2).sum(axis=(-2, -1)) for x in (before, stored)]
-
-    def over_half_a_code(self) -> tuple[float, ...]:
-        """One entry a head. What is stored is rounded to FP32 first, so that this is finite."""
-        with np.errstate(divide="ignore", invalid="ignore"):  # no state at all
-            return tuple(np.sqrt(self.sums[0] / (3 * self.sums[1])))
 
 
 def _squares(found: Any, exact: Any, axes: tuple[int, ...]) -> Any:

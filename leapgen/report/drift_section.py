@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from leapgen import pipeline
 from leapgen.formats.base import Format
 from leapgen.oracle import tolerance
 from leapgen.oracle.drift import drift, standard_methods
-from leapgen.report.ledger import Ledger
 from leapgen.report.sections import Section
 from leapgen.schedule.plan import Plan
 
@@ -18,18 +13,14 @@ GAIN = 10.0
 """How many times lower the squared error of the state must be: a window against every token, and
 the whole method against a window alone, where the format has what that needs. Compensators are as
 many whatever a token writes: with n records a token the method has to give an nth of it."""
-DEPENDENT_GAIN = 0.25
-"""The same for a window against every token, in tokens of the window, where the roundings that a
-window saves are not independent: where no sub-step reads the state nothing corrects what is lost,
-and where half a code is more than a token changes (codes of 6 bits and fewer) most updates vanish
-at every token alike, which costs the state less than as many random errors would."""
+UNCORRECTED_GAIN = 0.25
+"""The same for a window against every token, in tokens of the window, where no sub-step reads the
+state: nothing corrects what is lost, and updates below half a code vanish at every token alike, so
+that the roundings that a window saves are not independent."""
 INDEPENDENT = 2.0
 """How many times the squared error of a window's codes may be what errors of the same sizes, each
-with a sign of its own, make of the same state; 1.0 is measured where sub-steps read the state."""
-FEW_BITS = 4
-"""Codes that may lose the state where every token rounds it: LeapQuant, section 4.2."""
-MOST_SHOWN = 1e6
-"""An error of a state that is lost, as it is printed."""
+with a sign of its own, make of the same state. Where no sub-step reads the state: the inverse of
+UNCORRECTED_GAIN."""
 DRIFT_TOKENS = 4096
 """Tokens from which gains are required: errors of the slow heads need that long to build up."""
 
@@ -45,10 +36,12 @@ def drift_section(chain: pipeline.Chain, tokens: int, seed: int) -> Section:
     heads = len(found.lines[0].state)
     section = Section(f"drift of the state over {tokens:,} tokens, {heads} heads, against float64")
     if not format.windowed:
-        kept(section.ledger, chain, found.line("per step").state_mean ** 0.5, tokens)
+        error = found.line("per step").state_mean ** 0.5
+        limit = min(1.0, tolerance.CREST * _drift_bound(chain, tokens))
+        section.ledger.compare("error of the state over its size, mean of heads", error, limit)
         return section
     enough = tokens >= DRIFT_TOKENS
-    required = required_gains(chain.plan, found.updates)
+    required = required_gains(chain.plan)
     for worse, better in (("per step", "per window"), ("per window", "full")):
         bound = required[better] if enough and _expected(format, better) else 0.0
         errors = [f"{found.line(name).state_mean:.1e}" for name in (worse, better)]
@@ -56,30 +49,16 @@ def drift_section(chain: pipeline.Chain, tokens: int, seed: int) -> Section:
         section.ledger.at_least(name, found.ratio(worse, better), bound)
     if enough and _expected(format, "per window"):
         name = "squared error per window over that of independent errors"
-        bound = INDEPENDENT if _corrected(chain.plan) else 1 / DEPENDENT_GAIN
+        bound = INDEPENDENT if _corrected(chain.plan) else 1 / UNCORRECTED_GAIN
         section.ledger.compare(name, found.ratio("per window", "independent"), bound)
     return section
 
 
-def kept(ledger: Ledger, chain: pipeline.Chain, error: float, tokens: int) -> None:
-    """Whether rounding at every token leaves a state. Few bits lose it, which is a property of the
-    format, not of its kernels: it is said, and no other format may."""
-    error = min(float(np.nan_to_num(error, nan=np.inf)), MOST_SHOWN)
-    if error >= 1 and chain.plan.format.bits <= FEW_BITS:
-        ledger.at_least("the format itself loses the state: error over its size", error, 1.0)
-        return
-    limit = min(1.0, tolerance.CREST * _drift_bound(chain, tokens))
-    ledger.compare("error of the state over its size, mean of heads", error, limit)
-
-
-def required_gains(plan: Plan, updates: Sequence[float]) -> dict[str, float]:
-    """How many times lower the squared error must be, by the better measure's name.
-
-    updates   what a token changes over half a code, of each head (`Drift.updates`)
-    """
+def required_gains(plan: Plan) -> dict[str, float]:
+    """How many times lower the squared error must be, by the better measure's name."""
     required = {"per window": GAIN, "full": GAIN / plan.records_per_token}
-    if not _corrected(plan) or min(updates) < 1:
-        required["per window"] = DEPENDENT_GAIN * plan.default_window
+    if not _corrected(plan):
+        required["per window"] = UNCORRECTED_GAIN * plan.default_window
     return required
 
 

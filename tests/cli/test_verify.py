@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import sympy
 from typer.testing import CliRunner
@@ -17,8 +16,7 @@ from leapgen.algebra.symbols import exp2
 from leapgen.algebra.window import Window
 from leapgen.cli import Exit, app
 from leapgen.report import subjects, verify
-from leapgen.report.drift_section import kept, required_gains
-from leapgen.report.ledger import Ledger
+from leapgen.report.drift_section import required_gains
 from leapgen.report.subjects import subject
 from leapgen.report.verify import operate
 
@@ -172,35 +170,9 @@ def test_a_wrong_term_is_caught(name: str, mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "update", "window", "method"),
-    [
-        ("gdn", 1.5, 10, 10),
-        ("kda", 1.5, 10, 10),
-        ("kda", 0.9, 4, 10),  # of one head
-        ("rwkv7", 1.5, 10, 5),
-        ("linear_attention", 1.5, 4, 10),
-    ],
+    ("name", "window", "method"),
+    [("gdn", 10, 10), ("kda", 10, 10), ("rwkv7", 10, 5), ("linear_attention", 4, 10)],
 )
-def test_gains_that_drift_requires(name: str, update: float, window: float, method: float) -> None:
-    gains = required_gains(pipeline.compile(name, "cpu").plan, (3.0, update, 3.0))
+def test_gains_that_drift_requires(name: str, window: float, method: float) -> None:
+    gains = required_gains(pipeline.compile(name, "cpu").plan)
     assert gains == {"per window": window, "full": method}
-
-
-@pytest.mark.parametrize(
-    ("format", "error", "ok", "lost"),
-    [
-        ("int4-step", 2.4, True, True),
-        ("int4-step", np.inf, True, True),
-        ("int4-step", np.nan, True, True),
-        ("int4-step", 0.9, True, False),
-        ("int6-step", 1.1, False, False),
-        ("int8-step", np.nan, False, False),
-    ],
-)
-def test_few_bits_may_lose_the_state(format: str, error: float, ok: bool, lost: bool) -> None:
-    ledger = Ledger()
-    kept(ledger, pipeline.compile("gdn", "cpu", {}, format), error, 4096)
-    ((name, check),) = ledger.checks.items()
-    assert check.ok is ok
-    assert ("loses the state" in name) is lost
-    assert json.loads(json.dumps(check.measured, allow_nan=False)) <= 1e6

@@ -113,18 +113,6 @@ def test_errors_of_a_window_are_as_independent_as_dice(monkeypatch: pytest.Monke
     assert 0.7 < ratios[0] < 1.4 < INDEPENDENT < ratios[1]
 
 
-def test_updates_are_measured_in_halves_of_a_code() -> None:
-    """The same updates are a fourth as many halves of a code that is four times as wide."""
-    spec = spec_of("gdn")
-    fine, coarse = (
-        drift(spec, standard_methods(spec, format_named(name))[:1], 512, SMALL).updates
-        for name in ("int8-step", "int6-step")
-    )
-    assert np.allclose(np.divide(fine, coarse), 127 / 31, rtol=0.1)
-    exact = Method("exact", format_named("fp32-step"), 1, "fp32", 0)
-    assert min(drift(spec, (exact,), 512, SMALL).updates) > 1e5
-
-
 def test_an_exact_method_does_not_drift() -> None:
     spec = spec_of("kda")
     exact = Method("exact", format_named("fp32-window"), 16, "fp32", 0)
