@@ -109,6 +109,8 @@ class Accesses(Expressions):
             return self.choice(*e.args)
         if name == "tl_shuffle_elect":
             return self._elect(int(e.args[0]))
+        if name == "shfl_xor_sync":
+            return self._exchanged(e)
         if name == "reinterpret" and not str(e.args[0].dtype).startswith(("float", "bfloat")):
             return self._reinterpret(e)
         if name in ("likely", "annotated"):
@@ -116,11 +118,26 @@ class Accesses(Expressions):
         if name == "call_extern" and e.args[0].value in SAME:
             return self.node(e.args[1])
         pointers = [(i, p) for i, arg in enumerate(e.args) if (p := self.pointer(arg))]
+        if name == "atomic_load_elem_op" and pointers and pointers[0][1].name:
+            return self._atomic_load(pointers[0][1])
         if any(p.name for _, p in pointers):
             return self._transfer(e, name, dict(pointers))
         if any(self.names.get(arg) for arg in e.args if kind(arg) == "Var"):
             raise TirError(f"the call {name} takes a global buffer: {str(e)[:160]}")
         return self._opaque(e, name, [p for _, p in pointers])
+
+    def _atomic_load(self, place: Pointer) -> Node:
+        self.reach += 1
+        memory = self.machine.globals.get(place.name or "")
+
+        def run(mask: Mask) -> Value:
+            self._move(place, "read", self.machine.constant(place.itemsize), mask)
+            at = place.index.run(mask)
+            if memory is None or isinstance(at, Unknown):
+                return Unknown(f"contents of {place.name!r}, which are not given")
+            return memory.load(at, mask)
+
+        return Node(run, True)
 
     def _opaque(self, e: Any, name: str, pointers: list[Pointer]) -> Node:
         """A call of which only the arguments are known; it may change what it points to."""
@@ -170,6 +187,20 @@ class Accesses(Expressions):
             chosen = (linear % 32 == 0) & (linear // 32 % -(-extent // 32) == 0)
         return Node(lambda mask: chosen)
 
+    def _exchanged(self, e: Any) -> Node:
+        """The value of the thread whose lane differs in the bits of the third argument."""
+        value, bits = self.node(e.args[1]), self.node(e.args[2])
+        threads = np.arange(self.machine.count)
+
+        def run(mask: Mask) -> Value:
+            x, other = value.run(mask), bits.run(mask)
+            if isinstance(x, Unknown) or isinstance(other, Unknown):
+                return x if isinstance(x, Unknown) else other
+            given: Value = np.broadcast_to(x, threads.shape)[threads ^ other]
+            return given
+
+        return Node(run, value.loads or bits.loads)
+
     # -- transfers between global memory and something else ---------------------------------------
 
     def _transfer(self, e: Any, name: str, pointers: dict[int, Pointer]) -> Node:
@@ -192,7 +223,8 @@ class Accesses(Expressions):
             return self._moves(moves, self._predicate(e, 2), value)
         if name.startswith("atomic_") and name.endswith("_elem_op"):
             size = self._fixed(places[0].itemsize)
-            moves = [(places[0], "read", size), (places[0], "write", size)]
+            ways = ("write",) if name == "atomic_store_elem_op" else ("read", "write")
+            moves = [(places[0], way, size) for way in ways]
             return self._moves(moves, None, *map(self.node, e.args[1:]))
         raise TirError(f"the call {name} reaches global memory: {str(e)[:160]}")
 

@@ -129,3 +129,12 @@ template <class T>
 inline T atomicCAS(T* p, T expected, T desired) {
   return lg_atomic(p, desired, [expected](T a, T b) { return a == expected ? b : a; });
 }
+template <class T>
+inline T AtomicLoad(T* place, int) {
+  lg::Atomic atomic;
+  T value = *place;
+  asm volatile("" ::: "memory");
+  return value;
+}
+template <class T, class U>
+inline void AtomicStore(T* place, U value, int) { atomicExch(place, value); }
