@@ -14,7 +14,7 @@ KEYS = (32, 64, 96, 128)  # of shapes that are held in words
 Place = Callable[[int, int], int]
 
 
-FORMATS = ("leapquant-int8", "leap8", "leap4")  # one order of the keys each
+FORMATS = ("leapquant-int8", "leap8", "leap4-levels")  # one order of the keys each
 
 
 @functools.cache

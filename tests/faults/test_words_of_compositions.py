@@ -17,7 +17,16 @@ from leapgen.oracle.in_place import model_of
 from leapgen.oracle.windowed import WindowModel
 
 Make = Callable[..., Lab]
-FORMATS = ("int8-window", "leap8", "leap6", "leap5", "leap4", "leapquant-int6", "leapquant-int4")
+FORMATS = (
+    "int8-window",
+    "leap8",
+    "leap6",
+    "leap5",
+    "leap4",
+    "leap4-levels",
+    "leapquant-int6",
+    "leapquant-int4",
+)
 WINDOW = 5
 SLOT_LIST = [4, 1, 0]
 

@@ -279,6 +279,7 @@ def test_bytes_of_a_head(name: str) -> None:
         ("leap6", "leapquant-int6"),
         ("leap5", "leapquant-int4"),
         ("leap4", "leapquant-int4"),
+        ("leap4-levels", "leap4"),
     ],
 )
 def test_ours_take_no_more_bytes_than_the_papers(ours: str, paper: str) -> None:

@@ -28,7 +28,7 @@ CODES = ("int4-step", "int8-window[payload=int5]", "int6-step", "fp8-step", "mxf
 CONVERTED = ("mxfp4", *(pytest.param(n, marks=pytest.mark.slow) for n in SMALL_FLOATS))
 LIVES = (("kda", "leap5"), ("kda", "nvfp4"), ("gdn", "int8-step-sr"))
 STOCHASTIC = ("bf16-step-sr", "int8-step-sr", "int8-window[rounding=stochastic]")
-PRODUCTS = ("leap8", "leap6", "leap5", "leap4", "leapquant-int6", "leapquant-int4")
+PRODUCTS = ("leap8", "leap6", "leap5", "leap4", "leap4-levels", "leapquant-int6", "leapquant-int4")
 EMULATED = (("gdn", "mxfp4"), ("kda", "quarot-4"))
 
 

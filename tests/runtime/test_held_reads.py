@@ -24,7 +24,12 @@ QUICK = (("gdn", ROTATED, (32, 32, 1, 1)),)
 ALL = [
     (s, n, shape)
     for s in ("gdn", "kda")
-    for n in (*PRODUCTS, ROTATED, "int8-window[transform=rotation]", "leap4[scale=keys32-e4m3]")
+    for n in (
+        *PRODUCTS,
+        ROTATED,
+        "int8-window[transform=rotation]",
+        "leap4-levels[scale=keys32-e4m3]",
+    )
     for shape in SHAPES
 ]
 

@@ -68,7 +68,9 @@ def registers(bits: int, layout: Layout, K: int, V: int) -> np.ndarray:
     """[lane, fragment of a block, register, byte]: the tile's offset of each code, as a kernel that
     has a lane's words takes them apart."""
     scope: dict[str, object] = {}
-    format = {5: "leap5", 6: "leap6", 4: "leap4" if layout is LEVELS else "leapquant-int4"}[bits]
+    format = {5: "leap5", 6: "leap6", 4: "leap4-levels" if layout is LEVELS else "leapquant-int4"}[
+        bits
+    ]
     exec(layout_source(ARCHES["sm90"], NAMED[format]), scope)
     place = np.arange(K * V)
     found = []

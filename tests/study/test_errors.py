@@ -84,6 +84,7 @@ def test_state_errors_are_in_this_order(spec: str, order: tuple[str, ...]) -> No
         ("leap6", "leapquant-int6", 2.5, 2.2),
         ("leap5", "leapquant-int4", 5.0, 5.0),
         ("leap4", "leapquant-int4", 2.0, 2.5),
+        ("leap4-levels", "leapquant-int4", 2.0, 2.5),
     ],
 )
 def test_ours_beat_the_papers_at_no_more_bytes(
