@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -196,18 +197,18 @@ def _module(
         known = ", ".join(module.kernels)
         raise LeapgenError(f"--kernels: expected some of {known}, found {', '.join(unknown)}")
     stem = Path(source.path).stem
-    records = _records(stem, row, kernel_digest(source.text))
+    records = _records(stem, row, partial(kernel_digest, source.text))
     chosen = tuple(kernels) or tuple(module.kernels)
     place = assemble.store(stem, source.text)
     return _Module(spec, source, row, module, place, shapes, records, chosen)
 
 
-def _records(stem: str, row: Arch, digest: str) -> dict[str, tuple[tables.Record, ...]]:
+def _records(stem: str, row: Arch, digests: tables.Digests) -> dict[str, tuple[tables.Record, ...]]:
     """Folder of `tuning/` -> the records that were made for the module's text."""
     found = {}
     for gpu in dict.fromkeys([*(d.slug for d in row.devices), row.name]) if row.gpu else ():
         rows = tables.read(tables.path_of(paths.data("tuning"), gpu, stem))
-        fresh = tuple(r for r in rows if r.digest == digest)
+        fresh = tuple(r for r in rows if r.fresh(digests))
         if fresh:
             found[gpu] = fresh
     return found

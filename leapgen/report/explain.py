@@ -6,6 +6,7 @@ Every number is computed from the plan at one shape: a published model's, or one
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from leapgen import paths, pipeline
@@ -238,12 +239,12 @@ def _items(plan: Plan, shape: Shape) -> tuple[Item, ...]:
 def _tuned(chain: pipeline.Chain, shape: Shape) -> tuple[Config, ...]:
     """Records of the arch's devices at the shape's K, V, P, R."""
     arch, stem = chain.plan.arch, Path(chain.source.path).stem
-    found, digest = [], kernel_digest(chain.source.text)
+    found, digests = [], partial(kernel_digest, chain.source.text)
     for gpu in (*(d.slug for d in arch.devices), arch.name):
         for r in tables.read(tables.path_of(paths.data("tuning"), gpu, stem)):
             if (r.K, r.V, r.P, r.R) == (shape.K, shape.V, shape.P, shape.R):
                 basis = "predicted" if r.predicted else "measured"
-                basis = basis if r.digest == digest else "stale"
+                basis = basis if r.fresh(digests) else "stale"
                 row = Config(gpu, r.H, r.HV, r.rows, r.us, r.default_us, basis, r.configs)
                 found.append(row)
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from leapgen import paths
@@ -95,7 +96,7 @@ def _tuned(path: Path, folder: Path | None, pin: bool) -> Module:
     names = [tuned_tables.path_of(folder, place, path.stem) for place in places]
     names = [name for name in names if name.is_file()]
     text = path.read_text(encoding="utf-8") if names else ""
-    found = tuned_tables.usable(names, kernel_digest(text), device)
+    found = tuned_tables.usable(names, partial(kernel_digest, text), device)
     if not found and not pin:
         return module
     return module.with_table([record.tuned for record in found], pin=pin)

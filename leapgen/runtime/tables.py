@@ -1,8 +1,8 @@
 """Tables of tuned configs: `tuning/<gpu>/tables/<module>.json`, one record a line.
 
 Written by `leapgen tune`, read when a module is loaded. A record is of one text of the kernels
-that a token launches (`leapgen.emit.parts.TUNED`) on one device; one whose kernels have changed
-since is named in a warning, once, and ignored.
+that it configures on one device; one whose kernels have changed since is named in a warning, once,
+and ignored. Where a step closes windows itself, the flush may change.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
+from leapgen.emit.parts import TUNED
 from leapgen.files import locked, write_atomic
 from leapgen.runtime.host import Shape, Tuned, key_of
 
 SCHEMA = 1
+Digests = Callable[[tuple[str, ...]], str]
+"""Kernels -> the digest of what a module's text says of them (`emit.parts.kernel_digest`)."""
 _NAMED: set[tuple[str, str]] = set()
 _LOCK = threading.Lock()
 
@@ -46,7 +49,7 @@ class Record:
     registers, spills   of a thread, kernel -> number; empty where they are not known
     error               largest error against the reference over its bound, of the check that each
                         config passes before it is timed; 0 if predicted
-    digest              of the part of the module's text that step and flush come from
+    digest              of the part of the module's text that the kernels of `configs` come from
     device, sms         the driver's name of the device; its multiprocessors
     driver, versions    of the driver; package -> version
     date                YYYY-MM-DD
@@ -80,11 +83,25 @@ class Record:
         return Shape(self.K, self.V, self.H, self.HV, self.P, self.R)
 
     @property
+    def kernels(self) -> tuple[str, ...]:
+        """Those that a token launches at these configs."""
+        return tuple(kernel for kernel in TUNED if kernel in self.configs)
+
+    def fresh(self, digests: Digests) -> bool:
+        """Whether it was made for these kernels."""
+        return self.digest == digests(self.kernels)
+
+    @property
     def key(self) -> str:
         """Identifies what was tuned: a later record with the same key replaces this one."""
         return key_of(
             module=self.digest, device=self.device, shape=vars(self.shape), rows=self.rows
         )
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What it is the best config for."""
+        return self.device, self.shape, self.rows
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -129,26 +146,32 @@ def text(stem: str, records: Iterable[Record]) -> str:
     return f'{{\n{head}  "records": {inner}\n}}\n'
 
 
-def merge(path: Path, records: Iterable[Record]) -> None:
+def merge(path: Path, records: Collection[Record], digests: Digests | None = None) -> None:
     """Put records into a table; others that it has, also those another process has just written,
-    stay. Errors: BadTable."""
+    stay, but for those of the same place and, as `digests` tells, of the same text, which had
+    other kernels. Errors: BadTable."""
     with locked(path.parent):
-        kept = {record.key: record for record in read(path)}
+        places = {record.place for record in records}
+        kept = {
+            record.key: record
+            for record in read(path)
+            if digests is None or record.place not in places or not record.fresh(digests)
+        }
         kept.update({record.key: record for record in records})
         write_atomic(path, text(path.stem, kept.values()))
 
 
-def usable(paths: Sequence[Path], digest: str, device: str) -> tuple[Record, ...]:
-    """Records for kernels of this digest on a device, from the first table that has any.
+def usable(paths: Sequence[Path], digests: Digests, device: str) -> tuple[Record, ...]:
+    """Records for kernels of these digests on a device, from the first table that has any.
 
     A record of another product of the same name's folder counts as well, unless the device has
     records of its own. Names stale records in a warning, once a process. Errors: BadTable.
     """
     for path in paths:
         found = read(path)
-        fresh = tuple(record for record in found if record.digest == digest)
+        fresh = tuple(record for record in found if record.fresh(digests))
         if stale := len(found) - len(fresh):
-            _warn(path, digest, stale, len(found))
+            _warn(path, digests(TUNED), stale, len(found))
         if fresh:
             return tuple(r for r in fresh if r.device == device) or fresh
     return ()

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,12 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     if request.again:
         notes.unlink(missing_ok=True)
     records: list[tables.Record] = []
+    digests = partial(kernel_digest, chain.source.text)
 
     def save(result: Result) -> None:
-        record = _record(result, bench, where)
+        record = _record(result, bench, where, digests(tuple(result.configs)))
         records.append(record)
-        tables.merge(path, [record])
+        tables.merge(path, [record], digests)
 
     shapes = []
     K, V = request.dims or (chain.spec.K, chain.spec.V)
@@ -193,7 +195,7 @@ def _bench(chain: pipeline.Chain, where: Where) -> Predicted | DeviceBench:
     return DeviceBench(chain, on.module, where.name, where.sms, driver, subject=on)
 
 
-def _record(result: Result, bench: Bench, where: Where) -> tables.Record:
+def _record(result: Result, bench: Bench, where: Where, digest: str) -> tables.Record:
     s, identity = result.point.shape, bench.identity
     known = {kernel: usage for kernel, usage in result.usage.items() if usage is not None}
     return tables.Record(
@@ -207,7 +209,7 @@ def _record(result: Result, bench: Bench, where: Where) -> tables.Record:
         registers={kernel: usage.registers for kernel, usage in known.items()},
         spills={kernel: usage.spills for kernel, usage in known.items()},
         error=round(result.error, 3),
-        digest=identity["module"],
+        digest=digest,
         device=where.name,
         sms=where.sms,
         driver=identity["driver"],

@@ -33,6 +33,9 @@ COMPILING = 0.5
 shapes', which try the survivors only."""
 STEPS = 0.6
 """Part of that for steps; the rest is for flushes."""
+RACING = 0.3
+"""Part of the budget that is kept for races: past it no finalist but the default is built or
+checked, so that a short run gives records of a few candidates rather than none of many."""
 NEAR = 0.1
 """How far behind the best a config may be, at its best batch, to survive for other shapes."""
 
@@ -88,6 +91,10 @@ class Tuner:
         """Whether time is up for what runs on a device."""
         return not self.bench.predicted and self._spent() >= self.budget
 
+    def _late(self) -> bool:
+        """Whether what is left of the time is for races."""
+        return not self.bench.predicted and self._spent() >= (1 - RACING) * self.budget
+
     def _say(self, text: str) -> None:
         finished = len(self.outcome.results) + len(self.outcome.unreached)
         self.notice(text, finished)
@@ -123,7 +130,7 @@ class Tuner:
         """Compiles finalists for running, several at a time."""
 
         def one(candidate: Candidate) -> None:
-            if self._over():
+            if self._late() and not self._standard(shape, found, candidate):
                 return
             self._say(f"building {found.kernel}")
             # Its check says what is wrong with a candidate that does not compile.
@@ -136,10 +143,11 @@ class Tuner:
     def _sound(self, shape: Shape, found: Field, candidate: Candidate) -> bool:
         """Whether a finalist computes what it should. The default is the yardstick of all others,
         and is itself held against the oracle."""
-        standard = candidate.config == self.bench.default(found.kernel, shape)
+        standard = self._standard(shape, found, candidate)
         configs = self._tried(shape, found.kernel, candidate.config)
         configs = {**self._canary(shape), **configs} if standard else configs
-        if self._over() and self._checked(shape, configs, standard) is None:
+        late = self._over() if standard else self._late()
+        if late and self._checked(shape, configs, standard) is None:
             found.left += 1
             return False
         self._say(f"checking {found.kernel}")
@@ -150,6 +158,9 @@ class Tuner:
             found.drop("failed its check")
             self.outcome.failures.append(f"{found.kernel} {candidate.config}: {verdict['failure']}")
         return not verdict["failure"]
+
+    def _standard(self, shape: Shape, found: Field, candidate: Candidate) -> bool:
+        return candidate.config == self.bench.default(found.kernel, shape)
 
     def _tried(self, shape: Shape, kernel: str, config: Config) -> Configs:
         """Configs under which a kernel runs at `config`: a flush behind a step that leaves windows
@@ -258,7 +269,8 @@ class Tuner:
         steps, flushes = field_configs(fields)
         for rows in batches:
             measured = Measured(self.journal, Point(shape, rows))
-            if not measured.pairs(None, canary, steps, flushes):  # time was up: try them all
+            if not steps or not measured.pairs(None, canary, steps, flushes):
+                # Time was up: try them all.
                 return {"step": steps, "flush": flushes} if flushes else {"step": steps}
             best = measured.ratio(measured.ranking()[0])
             for configs in measured.ranking():

@@ -134,22 +134,44 @@ def test_stale_records_are_named_once_and_ignored(tmp_path: Path) -> None:
     path = tables.path_of(tmp_path, "gpu", "spec")
     tables.merge(path, [RECORD, replace(RECORD, digest="old", rows=8)])
     with pytest.warns(StaleTable, match=r"spec\.json: 1 of 2 records are stale"):
-        assert [r.rows for r in tables.usable([path], "d", "GPU")] == [512]
+        assert [r.rows for r in tables.usable([path], lambda _: "d", "GPU")] == [512]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [r.rows for r in tables.usable([path], "d", "GPU")] == [512]
+        assert [r.rows for r in tables.usable([path], lambda _: "d", "GPU")] == [512]
     with pytest.warns(StaleTable, match="2 of 2"):
-        assert tables.usable([path], "new", "GPU") == ()
+        assert tables.usable([path], lambda _: "new", "GPU") == ()
+
+
+def test_a_record_of_fused_steps_is_of_the_step_alone(tmp_path: Path) -> None:
+    """A flush that is not launched may change; the place has one record of a text."""
+    path = tables.path_of(tmp_path, "gpu", "spec")
+
+    def digests(kernels: tuple[str, ...]) -> str:
+        return "+".join(kernels)
+
+    def record(*kernels: str) -> tables.Record:
+        configs: dict[str, dict[str, int]] = {kernel: {} for kernel in kernels}
+        return tables.Record(16, 8, 2, 4, 4, 0, 8, configs, 1.0, 1.0, digest=digests(kernels))
+
+    for kernels in (("step",), ("step", "flush")):
+        tables.merge(path, [record(*kernels)], digests)
+        (found,) = tables.usable([path], digests, "")
+        assert found.kernels == kernels
+    changed = {("step",): "step"}
+    tables.merge(path, [record("step")])
+    with pytest.warns(StaleTable, match="1 of 2"):
+        (found,) = tables.usable([path], lambda kernels: changed.get(kernels, "other"), "")
+    assert found.kernels == ("step",)
 
 
 def test_the_closest_table_counts(tmp_path: Path) -> None:
     product, arch = (tables.path_of(tmp_path, name, "spec") for name in ("gpu", "arch"))
     tables.merge(arch, [replace(RECORD, predicted=True, device="other")])
-    assert tables.usable([product, arch], "d", "GPU")[0].predicted
+    assert tables.usable([product, arch], lambda _: "d", "GPU")[0].predicted
     tables.merge(product, [replace(RECORD, device="GPU NVL", us=1.0)])
-    assert tables.usable([product, arch], "d", "GPU")[0].us == 1.0
+    assert tables.usable([product, arch], lambda _: "d", "GPU")[0].us == 1.0
     tables.merge(product, [RECORD])
-    assert [r.us for r in tables.usable([product, arch], "d", "GPU")] == [100.0]
+    assert [r.us for r in tables.usable([product, arch], lambda _: "d", "GPU")] == [100.0]
 
 
 SHAPE = Shape(16, 8, 2, 4, 4, 0)

@@ -57,7 +57,8 @@ def test_cpu_from_nothing_then_resumed_then_loaded(tmp_path: Path) -> None:
         assert record.us > 0
         assert 0 < record.error <= 1
         assert not record.predicted
-        assert record.digest == kernel_digest(pipeline.compile("gdn", "cpu").source.text)
+        text = pipeline.compile("gdn", "cpu").source.text
+        assert record.digest == kernel_digest(text, record.configs)
         assert record.versions["torch"] == torch.__version__
     assert "0 dropped" not in command.text(done)
     assert json.loads(json.dumps(done.data()))["records"][0]["rows"] == 4
