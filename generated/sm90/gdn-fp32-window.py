@@ -609,6 +609,12 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
     PARTS = threads // SLICE  # threads that share a value channel
     RANK = max(R, 1)
 
+    # The value heads of a row are due together, so a team of blocks for each head has the same work,
+    # and its blocks share it. Where drafts are committed, a block is alone.
+    TEAMS = HV if D == 0 and blocks > HV else blocks
+    MEMBERS = blocks // TEAMS
+    LOOKS = 4  # heads of a thread at a time, whose loads are in flight together
+
     @T.prim_func
     def flush(
         payload: flat("payload", "float32"),
@@ -627,51 +633,104 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
         pending_slot: pick(D, T.int64, 0), slots_row: T.int64, accepted_row: pick(D, T.int64, 0),
         accepting: pick(D, T.int32, 0), num_rows: T.int32, num_slots: T.int32, first_slot: T.int32,
     ):
-        with T.Kernel(T.min(num_rows * HV, blocks), threads=threads) as block:
+        with T.Kernel(T.min(num_rows, MEMBERS) * HV if TEAMS == HV else T.min(num_rows * HV, blocks), threads=threads) as block:
             T.annotate_min_blocks_per_sm(min_blocks)
             tx = T.get_thread_binding()
-            # 64 bits: a product of rows, heads and turns
+            members = T.min(num_rows, MEMBERS)
+            # 64 bits: a product of rows and heads
             heads = T.alloc_var("int64")
-            stride = T.alloc_var("int64")
             heads = T.Cast("int64", num_rows) * HV
-            stride = T.min(heads, blocks)
-            s_due = T.alloc_shared((threads,), "int64", scope="shared")
-            for turn in T.serial((heads - block + stride * threads - 1) // (stride * threads)):
-                # Each thread looks at one of the block's next heads; those that are due come in turn.
-                look = block + (turn * threads + tx) * stride
-                T.sync_threads()
-                s_due[tx] = -1
-                if look < heads:
-                    tile_slot = T.alloc_var("int64")
-                    tile_slot = T.Cast("int64", slots[T.Cast("int64", look // HV) * slots_row])
-                    if tile_slot >= num_slots:
-                        status[0] = 1
-                    elif tile_slot >= first_slot:
-                        tile_count = T.alloc_var("int32")
-                        tile_count = cursor[tile_slot * cursor_slot * 4 + (look % HV)]
-                        if tile_count < 0 or tile_count > window - T.max(accepting, 0):
+            s_due = T.alloc_shared((LOOKS * threads,), "int64", scope="shared")
+            s_totals = T.alloc_shared((threads // 32,), "int32", scope="shared")
+            first = T.alloc_var("int32")  # of those that are found in a turn, the block's first
+            first = block // TEAMS
+            own = T.alloc_var("int32")
+            for turn in T.serial((heads - block % TEAMS + LOOKS * threads * TEAMS - 1) // (LOOKS * threads * TEAMS)):
+                look = T.alloc_var("int64")
+                look = (turn * (LOOKS * threads) + tx) * TEAMS + block % TEAMS
+                tile_slot = T.alloc_local((LOOKS,), "int64")
+                tile_phase = T.alloc_local((LOOKS,), "int32")
+                tile_count = T.alloc_local((LOOKS,), "int32")
+                for ll in T.unroll(LOOKS):
+                    tile_slot[ll] = -1
+                    if look + ll * (threads * TEAMS) < heads:
+                        tile_slot[ll] = T.Cast(
+                            "int64", slots[(look + ll * (threads * TEAMS)) // HV * slots_row]
+                        )
+                        if tile_slot[ll] >= num_slots:
+                            status[0] = 1
+                        if tile_slot[ll] >= num_slots or tile_slot[ll] < first_slot:
+                            tile_slot[ll] = -1
+                for ll in T.unroll(LOOKS):
+                    if tile_slot[ll] >= 0:
+                        tile_phase[ll] = T.atomic_load(
+                            phase[tile_slot[ll] * phase_slot * 4 + ((look + ll * (threads * TEAMS)) % HV)], "relaxed"
+                        )
+                # All blocks of a team must find the same, whatever others have closed by then: heads that are due, or
+                # whose window is empty, as it is once closed. Its phase is that of the next window no sooner.
+                if MEMBERS > 1:
+                    T.evaluate(T.call_extern("int32", "__threadfence"))
+                for ll in T.unroll(LOOKS):
+                    if tile_slot[ll] >= 0:
+                        tile_count[ll] = T.atomic_load(
+                            cursor[tile_slot[ll] * cursor_slot * 4 + ((look + ll * (threads * TEAMS)) % HV)], "relaxed"
+                        )
+                below = T.alloc_var("int32")
+                found = T.alloc_var("int32")
+                other = T.alloc_var("int32")
+                found = 0
+                for ll in T.unroll(LOOKS):
+                    if tile_slot[ll] >= 0:
+                        if tile_count[ll] < 0 or tile_count[ll] > window - T.max(accepting, 0):
                             status[1] = 1
-                        else:
-                            if D:
-                                if accepting >= 0:
-                                    # No other thread looks at this head.
-                                    if accepting > 0:
-                                        tile_count += T.max(
-                                            0, T.min(
-                                                accepted[T.Cast("int64", look // HV) * accepted_row], T.min(
-                                                    pending[tile_slot * pending_slot * 4 + (look % HV)], D
-                                                )
+                            tile_slot[ll] = -1
+                        elif D:
+                            if accepting >= 0:
+                                # No other thread looks at this head.
+                                if accepting > 0:
+                                    tile_count[ll] += T.max(
+                                        0, T.min(
+                                            accepted[((look + ll * (threads * TEAMS)) // HV) * accepted_row], T.min(
+                                                pending[tile_slot[ll] * pending_slot * 4 + ((look + ll * (threads * TEAMS)) % HV)], D
                                             )
                                         )
-                                        cursor[tile_slot * cursor_slot * 4 + (look % HV)] = tile_count
-                                    pending[tile_slot * pending_slot * 4 + (look % HV)] = 0
-                            if tile_count + phase[tile_slot * phase_slot * 4 + (look % HV)] >= window:
-                                s_due[tx] = look
+                                    )
+                                    cursor[tile_slot[ll] * cursor_slot * 4 + ((look + ll * (threads * TEAMS)) % HV)] = tile_count[ll]
+                                pending[tile_slot[ll] * pending_slot * 4 + ((look + ll * (threads * TEAMS)) % HV)] = 0
+                    if tile_slot[ll] >= 0:
+                        if tile_count[ll] != 0 and tile_count[ll] + tile_phase[ll] < window:
+                            tile_slot[ll] = -1
+                    found += T.if_then_else(tile_slot[ll] >= 0, 1, 0)
+                # Where each thread's finds stand: a sum over the lanes, then over the warps, before it.
+                below = 0
+                for mm_ in T.unroll(5):
+                    other = T.shfl_xor(found, 1 << mm_)
+                    below += T.if_then_else(tx // (1 << mm_) % 2 == 1, other, 0)
+                    found += other
+                # The arrays still serve the turn before.
                 T.sync_threads()
-                for which in T.serial(T.min(threads, (heads - block - turn * threads * stride + stride - 1) // stride)):
+                s_totals[tx // 32] = found
+                T.sync_threads()
+                found = -first
+                below -= first
+                for ww in T.unroll(threads // 32):
+                    below += T.if_then_else(ww < tx // 32, s_totals[ww], 0)
+                    found += s_totals[ww]
+                for ll in T.unroll(LOOKS):
+                    if tile_slot[ll] >= 0:
+                        if below >= 0 and below % members == 0:
+                            s_due[below // members] = T.if_then_else(
+                                tile_count[ll] > 0, 2 * (look + ll * (threads * TEAMS)) + T.if_then_else(tile_phase[ll] != 0, 1, 0), -1
+                            )
+                        below += 1
+                own = (T.max(found, 0) + members - 1) // members
+                first = own * members - found
+                T.sync_threads()
+                for which in T.serial(T.min(LOOKS * threads, own)):
                     bid = T.alloc_var("int64")
                     bid = s_due[which]
                     if bid >= 0:
+                        bid = bid // 2
                         row = T.Cast("int64", bid // HV)
                         head = bid % HV
                         key_head = head // (HV // H)
@@ -759,9 +818,13 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                                         payload[payload_at + ss_ * SLICE * K + s_at + ee] = s_z[ee]
                         # All threads have read the cursor.
                         T.sync_threads()
+                        # Thread 0 alone: the others are at the next head.
                         if tx == 0:
-                            cursor[cursor_at] = 0
-                            phase[phase_at] = 0
+                            T.atomic_store(cursor[cursor_at], 0, "relaxed")
+                            if s_due[which] % 2 == 1:
+                                T.atomic_store(phase[phase_at], 0, "release")
+                            else:
+                                T.atomic_store(phase[phase_at], 0, "relaxed")
 
     return flush
 
