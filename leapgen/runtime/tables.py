@@ -169,12 +169,17 @@ def usable(paths: Sequence[Path], digests: Digests, device: str) -> tuple[Record
     """
     for path in paths:
         found = read(path)
-        fresh = tuple(record for record in found if record.fresh(digests))
-        if stale := len(found) - len(fresh):
+        fresh = _latest(record for record in found if record.fresh(digests))
+        if stale := sum(not record.fresh(digests) for record in found):
             _warn(path, digests(TUNED), stale, len(found))
         if fresh:
             return tuple(r for r in fresh if r.device == device) or fresh
     return ()
+
+
+def _latest(records: Iterable[Record]) -> tuple[Record, ...]:
+    """One a place: a step alone and a step with its flush may both have been the best there."""
+    return tuple({r.place: r for r in sorted(records, key=lambda r: r.date)}.values())
 
 
 def _warn(path: Path, digest: str, stale: int, of: int) -> None:

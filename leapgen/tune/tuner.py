@@ -130,7 +130,8 @@ class Tuner:
         """Compiles finalists for running, several at a time."""
 
         def one(candidate: Candidate) -> None:
-            if self._late() and not self._standard(shape, found, candidate):
+            standard = self._standard(shape, found, candidate)
+            if self._over() if standard else self._late():
                 return
             self._say(f"building {found.kernel}")
             # Its check says what is wrong with a candidate that does not compile.

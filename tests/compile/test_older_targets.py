@@ -16,7 +16,15 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc"),
 ]
 TARGETS = {"sm80": "sm_80", "sm89": "sm_89"}
-WINDOWS = ("leapquant-int8", "leapquant-int4", "leap6", "leap5", "leap4", "fp8-window")
+WINDOWS = (
+    "leapquant-int8",
+    "leapquant-int4",
+    "leap6",
+    "leap5",
+    "leap4",
+    "leap4-levels",
+    "fp8-window",
+)
 STEPS = ("mxfp8", "mxfp6", "nvfp4", "turboquant-4", "quarot-6", "int8-step-sr")
 RARE = [("sm80", f) for f in (*WINDOWS, *STEPS)] + [("sm89", "leap8"), ("sm89", "nvfp4")]
 

@@ -111,7 +111,15 @@ def test_dimensions(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in product(
                 ("gdn", "kda", "rwkv7"),
-                ("leapquant-int8", "leap8", "leap6", "leap5", "leap4", "leapquant-int4"),
+                (
+                    "leapquant-int8",
+                    "leap8",
+                    "leap6",
+                    "leap5",
+                    "leap4",
+                    "leap4-levels",
+                    "leapquant-int4",
+                ),
                 ((32, 64), (96, 192), (128, 128)),
             )
         ),

@@ -23,6 +23,7 @@ CASES = [
     ("gdn", (64, 32), "leap8"),
     ("kda", (64, 32), "leap5"),
     ("gdn", (64, 32), "leap4"),
+    ("gdn", (64, 32), "leap4-levels"),
 ]
 
 
