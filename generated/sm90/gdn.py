@@ -2338,7 +2338,7 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
     threads: of a block; V where words are held, else at least K and V / slices.
     slices: parts of the value channels that are in shared memory one after the other, as FP32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
-    blocks: of a launch at most; each looks through its share of rows and value heads.
+    blocks: of a launch at most; they share the rows and value heads that are due.
     tiles: the state is held as words of two FP16 numbers, this many of a warp's two tiles in registers
     and the rest in shared memory; 0: as FP32 in slices.
     """
@@ -2462,7 +2462,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                     found += other
                 # The arrays still serve the turn before.
                 T.sync_threads()
-                s_totals[tx // 32] = found
+                if tx % 32 == 0:
+                    s_totals[tx // 32] = found
                 T.sync_threads()
                 found = -first
                 below -= first
@@ -3046,7 +3047,8 @@ def _flush_words(K, V, H, HV, P, R, D, threads, min_blocks, blocks, tiles):
                     found += other
                 # The arrays still serve the turn before.
                 T.sync_threads()
-                s_totals[tx // 32] = found
+                if tx % 32 == 0:
+                    s_totals[tx // 32] = found
                 T.sync_threads()
                 found = -first
                 below -= first

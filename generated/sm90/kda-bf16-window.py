@@ -1224,7 +1224,7 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
     threads: of a block; V where words are held, else at least K and V / slices.
     slices: parts of the value channels that are in shared memory one after the other, as FP32.
     min_blocks: blocks that one multiprocessor must be able to hold (bounds the registers).
-    blocks: of a launch at most; each looks through its share of rows and value heads.
+    blocks: of a launch at most; they share the rows and value heads that are due.
     tiles: 1: matrix products add the records, V threads; 0: the state is held as FP32 in slices.
     """
     if tiles:
@@ -1340,7 +1340,8 @@ def build_flush(K, V, H, HV, P, R, D=0, *, threads=256, slices=1, min_blocks=1, 
                     found += other
                 # The arrays still serve the turn before.
                 T.sync_threads()
-                s_totals[tx // 32] = found
+                if tx % 32 == 0:
+                    s_totals[tx // 32] = found
                 T.sync_threads()
                 found = -first
                 below -= first
@@ -1565,7 +1566,8 @@ def _flush_rows(K, V, H, HV, P, R, D, threads, min_blocks, blocks):
                     found += other
                 # The arrays still serve the turn before.
                 T.sync_threads()
-                s_totals[tx // 32] = found
+                if tx % 32 == 0:
+                    s_totals[tx // 32] = found
                 T.sync_threads()
                 found = -first
                 below -= first
