@@ -1,6 +1,6 @@
 """What the order of rows saves, and what it would save if it were free:
 
-    python -m leapgen.bench.row_orders SPEC:32/32:64 SPEC:16/64:128 --json FILE
+    python -m leapgen.bench.row_orders SPEC:32/32:64 SPEC:16/64:128 --format F --json FILE
 
 Each case is a spec, its key and value heads, and rows, which stand in random places of the launch
 and of their windows. Microseconds a token, flushes included, with the order that the host's rule
@@ -42,10 +42,18 @@ class Result:
     equal: bool
 
 
-def result(spec: str, H: int, HV: int, rows: int, device: torch.device, repeats: int = 7) -> Result:
+def result(
+    spec: str,
+    H: int,
+    HV: int,
+    rows: int,
+    device: torch.device,
+    repeats: int = 7,
+    format: str | None = None,
+) -> Result:
     """Times of one case on the present GPU (or a CPU, where no rows have an order), of the spec's
-    own format and head size."""
-    ours_of, timer = contender(spec, present_arch().name), timer_for(device)
+    own format unless one is given, and of its head size."""
+    ours_of, timer = contender(spec, present_arch().name, None, format), timer_for(device)
     sizes = ours_of.sizes(H, HV)
     bytes_per_slot = ours_of.module.bytes_per_slot(**sizes)
     sets = cases.set_count(rows, bytes_per_slot, cases.cache_bytes(device))
@@ -70,6 +78,7 @@ def main() -> int:
     """Prints a line a case, writes the record; 3 where bits differ, 4 without a GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cases", nargs="+", metavar="SPEC:H/HV:ROWS")
+    parser.add_argument("--format")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -79,11 +88,12 @@ def main() -> int:
     for words in options.cases:
         spec, heads, rows = words.split(":")
         H, HV = map(int, heads.split("/"))
-        found.append(result(spec, H, HV, int(rows), device))
+        found.append(result(spec, H, HV, int(rows), device, format=options.format))
         sys.stdout.write(f"{found[-1]}\n")
         sys.stdout.flush()
     if options.json:
-        command = "python -m leapgen.bench.row_orders " + " ".join(options.cases)
+        said = [*options.cases, *(["--format", options.format] if options.format else [])]
+        command = "python -m leapgen.bench.row_orders " + " ".join(said)
         head = environment.describe(device, present_arch(), command)
         write_atomic(options.json, json.dumps({**head, "rows": list(map(asdict, found))}, indent=1))
     return 0 if all(r.equal for r in found) else 3

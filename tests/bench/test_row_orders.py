@@ -8,8 +8,9 @@ import torch
 from leapgen.bench import row_orders
 
 
-def test_both_runs_end_with_the_same_bits() -> None:
-    found = row_orders.result("gdn", 1, 2, 5, torch.device("cpu"), repeats=1)
+@pytest.mark.parametrize("format", [None, "int8-window"])
+def test_both_runs_end_with_the_same_bits(format: str | None) -> None:
+    found = row_orders.result("gdn", 1, 2, 5, torch.device("cpu"), repeats=1, format=format)
     assert found.equal
     assert found.front == 0
     assert min(found.ordered_us, found.natural_us, found.step_us) > 0

@@ -1,4 +1,7 @@
-"""Blocks of a separate flush share the heads that are due: each is closed once, in any order."""
+"""Blocks of a separate flush share the heads that are due, in any order of the blocks.
+
+That no two blocks close one head is seen where every access is watched: test_generated_emulated.py.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def flushed(blocks: int, seed: int, pool: Pool, slots: torch.Tensor) -> Pool:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_a_team_closes_each_window_once(seed: int) -> None:
+def test_a_team_closes_every_window_that_is_due(seed: int) -> None:
     """Seed 0: a block ends before the next one looks. Blocks without teams give the same."""
     pool, slots = mixed(emulated(), torch.Generator().manual_seed(seed + 1))
     one = flushed(HV, 0, pool, slots)
@@ -83,7 +86,7 @@ def test_bad_rows_change_no_share() -> None:
     pool["cursor"][17] = WINDOW + 1
     one = flushed(HV, 0, pool, slots)
     team = flushed(7, 0, pool, slots)
-    assert team.status.tolist() == one.status.tolist() == [1, 1, *team.status.tolist()[2:]]
+    assert team.status.tolist() == one.status.tolist() == [1, 1, 0, 0]
     assert (team["cursor"][17] == WINDOW + 1).all()
     for name, tensor in one.items():
         assert torch.equal(tensor, team[name]), name

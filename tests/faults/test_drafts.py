@@ -109,8 +109,8 @@ def test_later_drafts_change_nothing(make_lab: Make, spec: str, dims: tuple[int,
     check_prefix(make_lab(spec, dims, drafts=DRAFTS))
 
 
-LEVELS = "leap4-levels"
-OTHERS = ("leap8", "leap6", "leap4", LEVELS, "leapquant-int4", "int8-window-comp", "fp8-window")
+PACKED = ("leap6", "leap4", "leap4-levels", "leapquant-int4")
+OTHERS = ("leap8", *PACKED, "int8-window-comp", "fp8-window")
 
 
 @pytest.mark.parametrize(

@@ -260,9 +260,9 @@ def test_the_budget_is_kept_and_the_rest_is_for_the_next_run(
     outcome = run(rest, plan, path, batches=(1, 8, 64, 512))
     run(whole, plan, batches=(1, 8, 64, 512))
     assert not outcome.unreached
-    # Nothing is compiled twice; what is left may have been compiled and not checked.
-    assert bench.count("compile") + rest.count("compile") == whole.count("compile")
-    assert rest.count("compile") <= left
+    assert rest.count("compile") == whole.count("compile") - bench.count("compile")
+    unchecked = left - rest.count("compile")  # compiled when only races had time left
+    assert unchecked > 0 if budget in (8.0, 15.0) else unchecked == 0
     assert best(outcome, 512)["step"]["min_blocks"] in (7, 8, 9)
 
 
