@@ -96,6 +96,8 @@ def needs(
     try:
         func = made.build(*shape.builder_arguments, **config)
         found = resources.assemble(func, target, {**PASS_CONFIGS, **made.pass_configs})
+    except OSError:  # of this machine, not of the kernel
+        raise
     except ERRORS as error:
         return None, f"{type(error).__name__}: {str(error).strip()[:2000]}"
     return found, ""

@@ -26,6 +26,10 @@ class Unfit(LeapgenError):
     """A candidate that cannot run or gives wrong results; says why."""
 
 
+class Unbuilt(Unfit):
+    """The machine failed while it compiled, which says nothing of the candidate."""
+
+
 class Lost(LeapgenError):
     """A candidate broke the device for the rest of the process; it is noted, so the next run goes
     on without it."""
@@ -65,6 +69,10 @@ class Bench(Protocol):
     def identity(self) -> dict[str, Any]:
         """What measurements depend on beyond configs and points: module text, device, versions."""
 
+    def compilation(self, kernel: str) -> dict[str, Any]:
+        """What `usage` depends on beyond shapes and configs: the kernel's text, target, compilers.
+        No device: what a machine without one has compiled counts on one that has it."""
+
     @property
     def predicted(self) -> bool:
         """Whether times are predictions."""
@@ -84,7 +92,8 @@ class Bench(Protocol):
         figures. Called from several threads. Errors: Unfit."""
 
     def ready(self, shape: Shape, configs: Configs, thorough: bool) -> None:
-        """Compiles what a check and a timer run, from several threads. Errors: Unfit."""
+        """Compiles what a check and, unless thorough, a timer run, from several threads. Errors:
+        Unfit."""
 
     def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
         """Largest error over its bound, at most 1, on scratch slots: against the default config,

@@ -14,7 +14,7 @@ from leapgen.schedule import buffers, predict, space
 from leapgen.schedule.arch import Arch, Device
 from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage
-from leapgen.tune.bench import Bench, Config, Unfit
+from leapgen.tune.bench import Bench, Config, Unbuilt, Unfit
 from leapgen.tune.journal import Journal
 
 SPILLS, CLOSING = 64, 512
@@ -39,7 +39,7 @@ class Field:
 
     considered   configs that the predicate lets pass
     dropped      reason -> number of those that compilation ruled out
-    left         configs that were not compiled, as time was up
+    left         configs that were not compiled or not checked, as time was up
     """
 
     kernel: str
@@ -101,18 +101,19 @@ class Compiler:
         self, out: Field, shape: Shape, configs: Sequence[Config]
     ) -> list[tuple[Config, Usage | None]]:
         """Configs that compile, with their needs; several at a time, in order."""
+        of = self.bench.compilation(out.kernel)
 
         def one(config: Config) -> tuple[Usage | None, str] | None:
-            # The default is compiled whatever the time: everything is measured against it.
-            if self.enough() and config is not configs[0]:
-                return None
-            found = self.journal.once(
-                lambda: self._need(out.kernel, shape, config),
-                what="usage",
-                kernel=out.kernel,
-                shape=vars(shape),
-                config=config,
-            )
+            key = {"what": "usage", "kernel": out.kernel, "shape": vars(shape), "config": config}
+            found = self.journal.get(of, **key)
+            if found is None:
+                # The default is compiled whatever the time: everything is measured against it.
+                if self.enough() and config is not configs[0]:
+                    return None
+                try:
+                    found = self.journal.put(self._need(out.kernel, shape, config), of, **key)
+                except Unbuilt as error:  # not noted: another machine may compile it
+                    return None, str(error)
             self.notice(f"compiling {out.kernel}")
             return (Usage(**found["usage"]) if found["usage"] else None), found["failure"]
 
@@ -133,6 +134,8 @@ class Compiler:
     def _need(self, kernel: str, shape: Shape, config: Config) -> dict[str, Any]:
         try:
             usage = self.bench.usage(kernel, shape, config)
+        except Unbuilt:
+            raise
         except Unfit as error:
             return {"usage": None, "failure": str(error).splitlines()[0][:200]}
         return {"usage": asdict(usage) if usage else None, "failure": ""}

@@ -45,6 +45,7 @@ class Request:
     budget   seconds
     out      folder of tables; the journal lies there too
     again    forget what earlier runs have measured
+    compile  compile the candidates, which needs no device, and leave the rest to a later run
     """
 
     spec: str
@@ -57,6 +58,7 @@ class Request:
     budget: float = BUDGET
     out: Path = Path("tuning")
     again: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,17 @@ class Where:
 
 @dataclass
 class Tuned:
-    """What a run did, for people and machines."""
+    """What a run did, for people and machines. path: the table; notes: the journal; compiled: it
+    compiled and did no more."""
 
     module: str
     where: Where
     path: Path
+    notes: Path
     digest: str
     outcome: Outcome
     records: list[tables.Record]
+    compiled: bool = False
 
     def data(self) -> dict[str, Any]:
         """The same for machines."""
@@ -92,6 +97,8 @@ class Tuned:
             "predicted": self.where.predicted,
             "digest": self.digest,
             "table": self.path.as_posix(),
+            "journal": self.notes.as_posix(),
+            "compiled": self.compiled,
             "seconds": round(o.seconds, 1),
             "resumed": o.resumed,
             "unreached": [str(p) for p in o.unreached],
@@ -104,7 +111,7 @@ class Tuned:
                     "considered": f.considered,
                     "dropped": f.dropped,
                     "left": f.left,
-                    "raced": len(f.candidates),
+                    "finalists": len(f.candidates),
                 }
                 for shape, f in o.fields
             ],
@@ -125,7 +132,7 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     where = locate(request.gpu)
     notice("rendering", 0)
     chain = pipeline.compile(request.spec, where.arch.name, request.picks, request.format)
-    bench = _bench(chain, where)
+    bench = _bench(chain, where, request.compile)
     stem = Path(chain.source.path).stem
     path = tables.path_of(request.out, where.folder, stem)
     notes = path.parent.parent / "journal" / f"{stem}.jsonl"
@@ -148,8 +155,10 @@ def tune(request: Request, notice: Callable[[str, int], None]) -> Tuned:
     journal = Journal(notes, bench.identity)
     tuner = Tuner(bench, chain.plan, device, journal, request.budget, notice, save)
     with aside(notes.with_suffix(".log")), closing(bench.workers):
-        outcome = tuner.run(shapes, request.batches)
-    return Tuned(stem, where, path, kernel_digest(chain.source.text), outcome, records)
+        work = tuner.compile if request.compile else tuner.run
+        outcome = work(shapes, request.batches)
+    digest = kernel_digest(chain.source.text)
+    return Tuned(stem, where, path, notes, digest, outcome, records, request.compile)
 
 
 def locate(gpu: str) -> Where:
@@ -186,8 +195,8 @@ def _present() -> Where | None:
     return Where(arch, gpu_slug(arch, name), name, product, predicted=False, sms=sms)
 
 
-def _bench(chain: pipeline.Chain, where: Where) -> Predicted | DeviceBench:
-    if where.predicted:
+def _bench(chain: pipeline.Chain, where: Where, compile: bool) -> Predicted | DeviceBench:
+    if where.predicted or compile:
         module = pipeline.load(chain.source)
         return Predicted(chain, module, where.name, where.sms, product=where.product)
     on = subject(chain.source, where.arch.name)
@@ -222,6 +231,8 @@ def text(tuned: Tuned) -> str:
     """A line a point, what became of the candidates, and what is left to do."""
     where, o = tuned.where, tuned.outcome
     how = "predicted, nothing was run" if where.predicted else f"{where.sms} SMs"
+    if tuned.compiled:
+        how = "nothing was run"
     header = ("H", "HV", "rows", "us", "default us", "gain", "rule us", "configs")
     rows = [
         (
@@ -242,11 +253,13 @@ def text(tuned: Tuned) -> str:
         out = "".join(f"; {n} {reason}" for reason, n in f.dropped.items())
         out += f"; {f.left} not reached" if f.left else ""
         head = f"{f.kernel}, H={shape.H} HV={shape.HV}: {f.considered} candidates"
-        lines.append(f"{head}, {len(f.candidates)} raced{out}")
+        what = "to race" if tuned.compiled else "raced"
+        lines.append(f"{head}, {len(f.candidates)} {what}{out}")
     lines += [f"FAILED {failure}" for failure in o.failures]
     if left := sum(f.left for _, f in o.fields) + len(o.unreached):
         lines.append(f"{left} candidates or points not reached; the same command goes on with them")
-    lines.append(f"{tuned.path}: {len(tuned.records)} records, {o.seconds:.0f} s")
+    kept = f"{tuned.path}: {len(tuned.records)} records"
+    lines.append(f"{tuned.notes if tuned.compiled else kept}, {o.seconds:.0f} s")
     lines[-1] += f", {o.resumed} results of earlier runs" if o.resumed else ""
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from leapgen.report.workers import Killed, Workers, needs
 from leapgen.runtime.host import Module, Shape, key_of
 from leapgen.schedule.arch import Device
 from leapgen.schedule.predict import Usage, kernel_us
-from leapgen.tune.bench import Config, Configs, Point, Timer, Unfit, launched
+from leapgen.tune.bench import Config, Configs, Point, Timer, Unbuilt, Unfit, launched
 from leapgen.tune.candidates import as_planned
 
 SHAPE = frozenset(("K", "V", "H", "HV", "P", "R", "D"))
@@ -46,6 +46,15 @@ class Compiled:
             "sms": self.sms,
             "driver": self.driver,
             "versions": versions() | ({"nvcc": nvcc_version()} if self.chain.plan.arch.gpu else {}),
+        }
+
+    def compilation(self, kernel: str) -> dict[str, Any]:
+        """See Bench."""
+        compilers = ("leapgen", "tilelang", "nvcc")
+        return {
+            "text": kernel_digest(self.chain.source.text, (kernel,)),
+            "target": self.target,
+            "versions": {k: v for k, v in self.identity["versions"].items() if k in compilers},
         }
 
     @property
@@ -79,8 +88,8 @@ class Compiled:
         try:
             call = self.workers.call
             found, failure = call(needs, Path(path), kernel, shape, config, self.target)
-        except Killed as error:
-            raise Unfit(str(error)) from error
+        except (Killed, OSError) as error:
+            raise Unbuilt(f"does not compile here: {error}") from error
         if found is None:
             raise Unfit(f"does not compile: {failure}")
         # A stack frame holds what was spilled; arrays that stayed in memory cost the same.

@@ -39,17 +39,20 @@ class DeviceBench(Compiled):
     _built: Once = field(default_factory=Once, init=False)
     _inputs: dict[Shape, workload.Inputs] = field(default_factory=dict, init=False)
     _waited: float = field(default=0.0, init=False)
+    _since: float | None = field(default=None, init=False)
 
     def clock(self) -> float:
         """See Bench."""
-        return time.monotonic() - self._waited
+        since = self._since  # threads that compile ask while another waits for its turn
+        return (time.monotonic() if since is None else since) - self._waited
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Holds the device against other tuners of this machine."""
-        begun = time.monotonic()
+        self._since = time.monotonic()
         with locked(Path(tempfile.gettempdir()) / f"leapgen-tunes-{_identity(self._place)}"):
-            self._waited += time.monotonic() - begun
+            self._waited += time.monotonic() - self._since
+            self._since = None
             yield
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ class Journal:
     """Results by key. Lines are appended as they come in; a torn or foreign line is skipped.
 
     path      the file; None keeps results in memory only
-    identity  what every key contains: module text, device, versions
+    identity  what keys contain unless a call says otherwise (`of`): module text, device, versions
     """
 
     def __init__(self, path: Path | None, identity: dict[str, Any]) -> None:
@@ -39,17 +39,17 @@ class Journal:
             self._results[key] = entry["result"]
             self._earlier.add(key)
 
-    def get(self, **parts: Any) -> Any:
-        """A result, or None."""
-        key = key_of(**parts, **self.identity)
+    def get(self, of: Mapping[str, Any] | None = None, **parts: Any) -> Any:
+        """A result, or None. of: what it depends on beside `parts`, in place of `identity`."""
+        key = key_of(**parts, **(self.identity if of is None else of))
         with self._lock:
             self.found += key in self._earlier
             self._earlier.discard(key)
         return self._results.get(key)
 
-    def put(self, result: Any, **parts: Any) -> Any:
+    def put(self, result: Any, of: Mapping[str, Any] | None = None, **parts: Any) -> Any:
         """Notes a result (JSON, not None) for good, and returns it."""
-        key = {**parts, **self.identity}
+        key = {**parts, **(self.identity if of is None else of)}
         line = json.dumps({"key": key, "result": result}, sort_keys=True)
         with self._lock:
             self._results[key_of(**key)] = result

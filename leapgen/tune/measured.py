@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from leapgen.tune.bench import Config, Configs, Lost, Point
 from leapgen.tune.journal import Journal
@@ -49,7 +50,11 @@ class Measured:
 
     def all(self, race: Race | None, candidates: Sequence[Configs]) -> bool:
         """Measures those that are new, and notes them; False if time was up first."""
-        where = {"what": "time", "shape": vars(self.point.shape), "rows": self.point.rows}
+        where: dict[str, Any] = {
+            "what": "time",
+            "shape": vars(self.point.shape),
+            "rows": self.point.rows,
+        }
         new: list[Configs] = []
         for configs in candidates:
             if configs in new or any(configs == c for c, _ in self.ratios):

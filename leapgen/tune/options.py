@@ -41,6 +41,14 @@ def tune(
     again: Annotated[
         bool, typer.Option("--again", help="Forget what earlier runs have measured.")
     ] = False,
+    compile: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Only compile the candidates, on a machine without the GPU too; its journal saves "
+            "the run there that work.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> bool:
     """Find the fastest configs of a spec's kernels for a GPU; a killed run is resumed."""
@@ -58,6 +66,7 @@ def tune(
         budget=budget,
         out=out,
         again=again,
+        compile=compile,
     )
     with bar(f"tune {spec}", command.units(request)) as notice:
         tuned = command.tune(request, notice)

@@ -20,22 +20,16 @@ from leapgen.runtime.host import Shape
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage
-from leapgen.tune.bench import Bench, Config, Configs, Lost, Point, Unfit, launched
+from leapgen.tune.bench import Bench, Config, Configs, Point, Unfit, launched
 from leapgen.tune.candidates import Candidate, Compiler, Field
 from leapgen.tune.journal import Journal
 from leapgen.tune.measured import Measured
 from leapgen.tune.outcome import Outcome, Result
 from leapgen.tune.race import Race
 from leapgen.tune.ranking import field_configs, ranking, rule_ratio
+from leapgen.tune.times import Times
+from leapgen.tune.verdicts import Verdicts
 
-COMPILING = 0.5
-"""Part of the budget that the first shape's compilation may take, and of their own share later
-shapes', which try the survivors only."""
-STEPS = 0.6
-"""Part of that for steps; the rest is for flushes."""
-RACING = 0.3
-"""Part of the budget that is kept for races: past it no finalist but the default is built or
-checked, so that a short run gives records of a few candidates rather than none of many."""
 NEAR = 0.1
 """How far behind the best a config may be, at its best batch, to survive for other shapes."""
 
@@ -58,42 +52,49 @@ class Tuner:
     save: Callable[[Result], None]
     outcome: Outcome = field(default_factory=Outcome)
 
+    def __post_init__(self) -> None:
+        self._verdicts = Verdicts(self.bench, self.journal)
+
     def run(self, shapes: Sequence[Shape], batches: Sequence[int]) -> Outcome:
         """Tunes every shape at every number of rows, the largest first.
 
         Errors: LeapgenError, if the default config does not compile or fails its check.
         """
-        self._start = self.bench.clock()
+        self._times = Times(self.bench, self.budget)
         points = [Point(s, rows) for s in shapes for rows in sorted(set(batches), reverse=True)]
         survivors: dict[str, list[Config]] = {}
         pending = [p for p in points if not self._known(p)]
-        for index, shape in enumerate(shapes):
+        todo = [s for s in shapes if any(p.shape == s for p in pending)]
+        if todo and todo[0] != shapes[0]:  # which says what the others try
+            todo.insert(0, shapes[0])
+        whole = True
+        for index, shape in enumerate(todo):
+            self._times.shape(index == 0, len(todo) - index)
+            fields = self._fields(shape, batches, survivors)
+            whole = whole and not any(f.left for f in fields.values())
             here = [p for p in pending if p.shape == shape]
-            if not here and (index or not pending):
-                continue
-            part = 1.0 if self.bench.predicted else COMPILING  # predictions take no time
-            share = part * (self.budget - self._spent())
-            share /= len(shapes) - index if index else 1
-            fields = self._fields(shape, batches, share, survivors)
             measured = {point: self._contest(point, fields) for point in here}
-            self._settle(measured, fields)
+            self._settle(measured, fields, whole)
             survivors = survivors or self._survivors(shape, batches, fields)
+        return self._ended()
+
+    def compile(self, shapes: Sequence[Shape], batches: Sequence[int]) -> Outcome:
+        """Compiles the candidates and no more: what a run on a device then finds in its journal.
+
+        Errors: LeapgenError, if a default config does not compile.
+        """
+        self._times = Times(self.bench, self.budget)
+        for index, shape in enumerate(shapes):
+            self._times.shape(index == 0, len(shapes) - index)
+            for kernel, end in self._times.kernels():
+                found = self._compiler(batches, end).field(kernel, shape)
+                self.outcome.fields.append((shape, found))
+        return self._ended()
+
+    def _ended(self) -> Outcome:
         self.outcome.resumed = self.journal.found
-        self.outcome.seconds = self._spent()
+        self.outcome.seconds = self._times.spent()
         return self.outcome
-
-    # -- time
-
-    def _spent(self) -> float:
-        return self.bench.clock() - self._start
-
-    def _over(self) -> bool:
-        """Whether time is up for what runs on a device."""
-        return not self.bench.predicted and self._spent() >= self.budget
-
-    def _late(self) -> bool:
-        """Whether what is left of the time is for races."""
-        return not self.bench.predicted and self._spent() >= (1 - RACING) * self.budget
 
     def _say(self, text: str) -> None:
         finished = len(self.outcome.results) + len(self.outcome.unreached)
@@ -102,93 +103,70 @@ class Tuner:
     # -- a shape
 
     def _fields(
-        self,
-        shape: Shape,
-        batches: Sequence[int],
-        share: float,
-        survivors: dict[str, list[Config]],
+        self, shape: Shape, batches: Sequence[int], survivors: dict[str, list[Config]]
     ) -> dict[str, Field]:
-        until = self._spent() + STEPS * share
-
-        def enough() -> bool:
-            return self._spent() >= until
-
-        compiler = Compiler(
-            self.bench, self.plan, self.device, self.journal, batches, enough, self._say
-        )
         fields = {}
-        for kernel in self.bench.kernels:
+        for kernel, end in self._times.kernels():
+            compiler = self._compiler(batches, self._times.compiled(end))
             found = compiler.field(kernel, shape, survivors.get(kernel, ()))
-            self._ready(shape, found)
-            found.candidates = [c for c in found.candidates if self._sound(shape, found, c)]
+            found.candidates = self._sound(shape, found, end)
             fields[kernel] = found
             self.outcome.fields.append((shape, found))
-            until = self._spent() + (1 - STEPS) * share
         return fields
 
-    def _ready(self, shape: Shape, found: Field) -> None:
-        """Compiles finalists for running, several at a time."""
+    def _compiler(self, batches: Sequence[int], until: float) -> Compiler:
+        def enough() -> bool:
+            return self._times.spent() >= until
 
-        def one(candidate: Candidate) -> None:
-            standard = self._standard(shape, found, candidate)
-            if self._over() if standard else self._late():
-                return
-            self._say(f"building {found.kernel}")
-            # Its check says what is wrong with a candidate that does not compile.
-            with contextlib.suppress(Unfit):
-                self.bench.ready(shape, self._tried(shape, found.kernel, candidate.config), False)
+        bench, plan, device, journal = self.bench, self.plan, self.device, self.journal
+        return Compiler(bench, plan, device, journal, batches, enough, self._say)
 
+    def _sound(self, shape: Shape, found: Field, end: float) -> list[Candidate]:
+        """The finalists that compute what they should. Several are built at a time, and each is
+        checked as soon as those before it are; what the time does not suffice for is left."""
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(one, found.candidates))
+            try:
+                built = [
+                    (c, pool.submit(self._build, shape, found, c, end)) for c in found.candidates
+                ]
+                return [c for c, b in built if self._passes(shape, found, c, b.result())]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
-    def _sound(self, shape: Shape, found: Field, candidate: Candidate) -> bool:
-        """Whether a finalist computes what it should. The default is the yardstick of all others,
-        and is itself held against the oracle."""
-        standard = self._standard(shape, found, candidate)
-        configs = self._tried(shape, found.kernel, candidate.config)
-        configs = {**self._canary(shape), **configs} if standard else configs
-        late = self._over() if standard else self._late()
-        if late and self._checked(shape, configs, standard) is None:
+    def _build(self, shape: Shape, found: Field, candidate: Candidate, end: float) -> bool:
+        """Compiles what a check and a race of a finalist run; False if there is no time for it."""
+        configs, standard = self._verdicts.wanted(shape, found.kernel, candidate)
+        known = self._verdicts.known(shape, configs, standard)
+        if known and known["failure"]:
+            return True
+        # Everything is measured against the default, and what has passed a check may be raced.
+        if self._times.past(self.budget if standard or known else end):
+            return False
+        self._say(f"building {found.kernel}")
+        # Its check says what is wrong with a candidate that does not compile.
+        with contextlib.suppress(Unfit, RuntimeError):
+            self.bench.ready(shape, configs, False)
+            if standard:
+                self.bench.ready(shape, configs, True)
+        return True
+
+    def _passes(self, shape: Shape, found: Field, candidate: Candidate, built: bool) -> bool:
+        """Whether a finalist computes what it should; False too if there is no time to see."""
+        configs, standard = self._verdicts.wanted(shape, found.kernel, candidate)
+        known = self._verdicts.known(shape, configs, standard)
+        late = self._times.past(self.budget if standard else self._times.ready)
+        if not built or (known is None and late):
             found.left += 1
             return False
         self._say(f"checking {found.kernel}")
-        verdict = self._check(shape, configs, thorough=standard)
+        verdict = self._verdicts.make(shape, configs, standard)
         if verdict["failure"] and standard:
             raise LeapgenError(f"{found.kernel} at its default config: {verdict['failure']}")
         if verdict["failure"]:
             found.drop("failed its check")
             self.outcome.failures.append(f"{found.kernel} {candidate.config}: {verdict['failure']}")
         return not verdict["failure"]
-
-    def _standard(self, shape: Shape, found: Field, candidate: Candidate) -> bool:
-        return candidate.config == self.bench.default(found.kernel, shape)
-
-    def _tried(self, shape: Shape, kernel: str, config: Config) -> Configs:
-        """Configs under which a kernel runs at `config`: a flush behind a step that leaves windows
-        open."""
-        step = self.bench.default("step", shape)
-        if kernel == "flush" and step.get("fused"):
-            return {"step": {**step, "fused": 0}, kernel: config}
-        return {kernel: config}
-
-    def _checked(self, shape: Shape, configs: Configs, thorough: bool = False) -> Any:
-        parts = {"shape": vars(shape), "configs": configs, "thorough": thorough}
-        return self.journal.get(what="check", **parts)
-
-    def _check(self, shape: Shape, configs: Configs, thorough: bool) -> dict[str, Any]:
-        def make() -> dict[str, Any]:
-            try:
-                return {"error": self.bench.check(shape, configs, thorough), "failure": ""}
-            except Unfit as error:
-                return {"error": 0.0, "failure": str(error)[:400]}
-
-        parts = {"shape": vars(shape), "configs": configs, "thorough": thorough}
-        try:
-            verdict: dict[str, Any] = self.journal.once(make, what="check", **parts)
-        except Lost as error:
-            self.journal.put({"error": 0.0, "failure": error.reason}, what="check", **parts)
-            raise
-        return verdict
 
     # -- a point
 
@@ -204,28 +182,31 @@ class Tuner:
         self.outcome.results.append(result)
         self.save(result)
 
-    def _canary(self, shape: Shape) -> Configs:
-        """The default configs: what candidates are compared with."""
-        return {kernel: self.bench.default(kernel, shape) for kernel in self.bench.kernels}
-
     def _contest(self, point: Point, fields: dict[str, Field]) -> Measured | None:
         """Times at a point; None if time was up before all candidates had run."""
-        if self._over():
+
+        def over() -> bool:
+            return self._times.past(self._times.until)
+
+        if over():
             return None
-        canary = self._canary(point.shape)
+        canary = self._verdicts.canary(point.shape)
         steps, flushes = field_configs(fields)
         measured = Measured(self.journal, point)
         try:
             with self.bench.timer(point) as timer:
                 self._say(f"{point}: {len(steps)} steps, {len(flushes)} flushes")
-                race = Race(timer, canary, self._over)
+                race = Race(timer, canary, over)
                 return measured if measured.pairs(race, canary, steps, flushes) else None
         except Unfit as error:  # no room for its pool
             self.outcome.failures.append(str(error))
             return None
 
-    def _settle(self, found: dict[Point, Measured | None], fields: dict[str, Field]) -> None:
-        """Holds the winners against the oracle, and saves the results."""
+    def _settle(
+        self, found: dict[Point, Measured | None], fields: dict[str, Field], whole: bool
+    ) -> None:
+        """Holds the winners against the oracle, and saves the results. whole: no candidate of this
+        shape, or of the one that says what this one tries, was left."""
         raced = {point: measured for point, measured in found.items() if measured is not None}
 
         def build(point: Point) -> None:
@@ -243,18 +224,18 @@ class Tuner:
                 continue
             data = {k: v for k, v in vars(winner).items() if k not in ("point", "usage")}
             usage = {k: vars(u) if u else None for k, u in winner.usage.items()}
-            place = {"shape": vars(point.shape), "rows": point.rows}
-            if not any(f.left for f in fields.values()):  # otherwise a later run tries the rest
+            place: dict[str, Any] = {"shape": vars(point.shape), "rows": point.rows}
+            if whole:  # otherwise a later run tries the rest
                 self.journal.put({**data, "usage": usage}, what="point", **place)
             self._finish(winner)
 
     def _ranking(self, point: Point, measured: Measured) -> list[Configs]:
-        return ranking(measured, self._canary(point.shape), self.bench.predicted)
+        return ranking(measured, self._verdicts.canary(point.shape), self.bench.predicted)
 
     def _winner(self, point: Point, measured: Measured, fields: dict[str, Field]) -> Result | None:
         for configs in self._ranking(point, measured):
             self._say(f"{point}: the winner against the oracle")
-            verdict = self._check(point.shape, configs, thorough=True)
+            verdict = self._verdicts.make(point.shape, configs, thorough=True)
             if not verdict["failure"]:
                 return self._result(point, configs, measured, verdict["error"], fields)
             self.outcome.failures.append(f"{configs}: {verdict['failure']}")
@@ -265,7 +246,7 @@ class Tuner:
     ) -> dict[str, list[Config]]:
         """What was good at one shape: needs hardly depend on the number of heads, so that other
         shapes need not try the rest."""
-        canary = self._canary(shape)
+        canary = self._verdicts.canary(shape)
         kept = {kernel: [config] for kernel, config in canary.items()}
         steps, flushes = field_configs(fields)
         for rows in batches:
@@ -294,7 +275,7 @@ class Tuner:
             kernel: next((c.usage for c in fields[kernel].candidates if c.config == config), None)
             for kernel, config in kept.items()
         }
-        canary = self._canary(point.shape)
+        canary = self._verdicts.canary(point.shape)
         rule = rule_ratio(measured, canary, fields, self.plan, self.device)
         base = measured.canary_us / measured.ratio(canary)
         us, rule_us = base * measured.ratio(configs), base * rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 from leapgen.runtime.host import Shape, key_of
 from leapgen.schedule.predict import Usage
-from leapgen.tune.bench import Config, Configs, Lost, Point, Timer, Unfit
+from leapgen.tune.bench import Config, Configs, Lost, Point, Timer, Unbuilt, Unfit
 
 STEP = {"threads": 128, "min_blocks": 7, "staged": True}
 FLUSH = {"threads": 256, "slices": 1, "min_blocks": 2}
@@ -37,9 +38,11 @@ class FakeBench:
     step_knobs: frozenset[str] = frozenset(STEP)
     standard: Config = field(default_factory=dict)
     digest: str = "d"
+    driver: str = ""
     wrong: Callable[[Configs], bool] = lambda _: False
     spilling: Callable[[Config], bool] = lambda _: False
     broken: Callable[[Config], bool] = lambda _: False
+    full: Callable[[Config], bool] = lambda _: False
     deadly: Callable[[Configs], bool] = lambda _: False
     noise: float = 0.002
     drift: Callable[[float], float] = lambda _: 1.0
@@ -54,16 +57,28 @@ class FakeBench:
 
     def __post_init__(self) -> None:
         self.random = random.Random(7)
+        self.lock = threading.Lock()
+        self.built: list[tuple[str, bool]] = []
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"module": self.digest, "device": "fake", "sms": 1, "driver": "", "versions": {}}
+        return {
+            "module": self.digest,
+            "device": "fake",
+            "sms": 1,
+            "driver": self.driver,
+            "versions": {},
+        }
+
+    def compilation(self, kernel: str) -> dict[str, Any]:
+        return {"text": f"{self.digest} {kernel}", "target": "fake", "versions": {}}
 
     def _note(self, what: str, **parts: Any) -> None:
         if self.die_after is not None and len(self.calls) >= self.die_after:
             raise KeyboardInterrupt
-        self.calls.append((what, key_of(**parts)))
-        self.now += self.seconds.get(what, 0.0)
+        with self.lock:
+            self.calls.append((what, key_of(**parts)))
+            self.now += self.seconds.get(what, 0.0)
 
     def knobs(self, kernel: str) -> frozenset[str]:
         return self.step_knobs if kernel == "step" else frozenset(FLUSH)
@@ -74,6 +89,8 @@ class FakeBench:
 
     def usage(self, kernel: str, shape: Shape, config: Config) -> Usage | None:
         self._note("compile", kernel=kernel, config=config)
+        if self.full(config):
+            raise Unbuilt("does not compile here: no space left on device")
         if self.broken(config):
             raise Unfit("does not compile: no")
         spills = 128 if self.spilling(config) else 0
@@ -81,7 +98,9 @@ class FakeBench:
         return Usage(64, spills, 1024 * config.get("min_blocks", 1), code)
 
     def ready(self, shape: Shape, configs: Configs, thorough: bool) -> None:
-        pass
+        with self.lock:
+            self.built.append((key_of(configs=configs), thorough))
+            self.now += self.seconds.get("ready", 0.0)
 
     def check(self, shape: Shape, configs: Configs, thorough: bool) -> float:
         self._note("check", configs=configs, thorough=thorough)

@@ -27,6 +27,7 @@ from leapgen.runtime import host, tables
 from leapgen.runtime.host import Shape
 from leapgen.tune import check, command, workload
 from leapgen.tune.bench import Point, Unfit
+from leapgen.tune.compiled import Predicted
 from leapgen.tune.device import DeviceBench
 
 pytest.importorskip("tilelang")
@@ -183,6 +184,26 @@ def test_where() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(MissingTool, match="no GPU here"):
             command.locate("auto")
+
+
+def test_compiling_only_writes_a_journal_and_no_table(tmp_path: Path) -> None:
+    picked = ["--gpu", "cpu", "--compile", "--batch", "4", "--heads", "1,2", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["tune", "gdn", *picked])
+    assert result.exit_code == 0, result.output
+    assert "nothing was run" in result.stdout
+    assert "1 candidates, 1 to race" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith(f"{tmp_path}/cpu/journal/gdn.jsonl, ")
+    lines = (tmp_path / "cpu" / "journal" / "gdn.jsonl").read_text().splitlines()
+    assert {json.loads(line)["key"]["what"] for line in lines} == {"usage"}
+    assert not (tmp_path / "cpu" / "tables").exists()
+
+
+def test_what_compilation_depends_on(chain: pipeline.Chain, here: Subject) -> None:
+    device = DeviceBench(chain, here.module, "a", 1, "580", subject=here)
+    other = Predicted(chain, here.module, "b", 2)
+    assert device.compilation("step") == other.compilation("step")
+    assert device.compilation("step") != device.compilation("flush")
+    assert device.identity != other.identity
 
 
 @pytest.mark.parametrize(
