@@ -15,10 +15,14 @@ INFINITE = float("inf")
 
 @dataclass
 class Measured:
-    """Ratios to the default of all candidates at one point, earlier runs' included."""
+    """Ratios to the default of all candidates at one point, earlier runs' included.
+
+    canary  the default configs: what is noted against others is of no use, so keys name them
+    """
 
     journal: Journal
     point: Point
+    canary: Configs
     ratios: list[tuple[Configs, float]] = field(default_factory=list)
     canary_us: float = 0.0
     repeats: int = 0
@@ -35,13 +39,12 @@ class Measured:
     def pairs(
         self,
         race: Race | None,
-        canary: Configs,
         steps: Sequence[Config],
         flushes: Sequence[Config],
     ) -> bool:
         """Steps with the default flush, then flushes with the best step that needs one; False if
         time was up first. Without a race: what earlier ones have noted."""
-        if not self.all(race, [{**canary, "step": s} for s in steps]):
+        if not self.all(race, [{**self.canary, "step": s} for s in steps]):
             return False
         if not flushes:
             return True
@@ -54,6 +57,7 @@ class Measured:
             "what": "time",
             "shape": vars(self.point.shape),
             "rows": self.point.rows,
+            "canary": self.canary,
         }
         new: list[Configs] = []
         for configs in candidates:

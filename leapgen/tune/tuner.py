@@ -172,11 +172,15 @@ class Tuner:
 
     def _known(self, point: Point) -> bool:
         """Whether an earlier run has finished a point; its result counts as this run's."""
-        found = self.journal.get(what="point", shape=vars(point.shape), rows=point.rows)
+        found = self.journal.get(what="point", **self._place(point))
         if found is not None:
             usage = {k: Usage(**u) if u else None for k, u in found.pop("usage").items()}
             self._finish(Result(point, usage=usage, **found))
         return found is not None
+
+    def _place(self, point: Point) -> dict[str, Any]:
+        canary = self._verdicts.canary(point.shape)
+        return {"shape": vars(point.shape), "rows": point.rows, "canary": canary}
 
     def _finish(self, result: Result) -> None:
         self.outcome.results.append(result)
@@ -192,12 +196,12 @@ class Tuner:
             return None
         canary = self._verdicts.canary(point.shape)
         steps, flushes = field_configs(fields)
-        measured = Measured(self.journal, point)
+        measured = Measured(self.journal, point, canary)
         try:
             with self.bench.timer(point) as timer:
                 self._say(f"{point}: {len(steps)} steps, {len(flushes)} flushes")
                 race = Race(timer, canary, over)
-                return measured if measured.pairs(race, canary, steps, flushes) else None
+                return measured if measured.pairs(race, steps, flushes) else None
         except Unfit as error:  # no room for its pool
             self.outcome.failures.append(str(error))
             return None
@@ -224,9 +228,8 @@ class Tuner:
                 continue
             data = {k: v for k, v in vars(winner).items() if k not in ("point", "usage")}
             usage = {k: vars(u) if u else None for k, u in winner.usage.items()}
-            place: dict[str, Any] = {"shape": vars(point.shape), "rows": point.rows}
             if whole:  # otherwise a later run tries the rest
-                self.journal.put({**data, "usage": usage}, what="point", **place)
+                self.journal.put({**data, "usage": usage}, what="point", **self._place(point))
             self._finish(winner)
 
     def _ranking(self, point: Point, measured: Measured) -> list[Configs]:
@@ -250,8 +253,8 @@ class Tuner:
         kept = {kernel: [config] for kernel, config in canary.items()}
         steps, flushes = field_configs(fields)
         for rows in batches:
-            measured = Measured(self.journal, Point(shape, rows))
-            if not steps or not measured.pairs(None, canary, steps, flushes):
+            measured = Measured(self.journal, Point(shape, rows), canary)
+            if not steps or not measured.pairs(None, steps, flushes):
                 # Time was up: try them all.
                 return {"step": steps, "flush": flushes} if flushes else {"step": steps}
             best = measured.ratio(measured.ranking()[0])

@@ -7,11 +7,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from leapgen.runtime.host import Shape, key_of
+from leapgen.schedule.plan import Plan
 from leapgen.schedule.predict import Usage
 from leapgen.tune.bench import Config, Configs, Lost, Point, Timer, Unbuilt, Unfit
+from leapgen.tune.journal import Journal
+from leapgen.tune.outcome import Outcome, Result
+from leapgen.tune.tuner import Tuner
 
 STEP = {"threads": 128, "min_blocks": 7, "staged": True}
 FLUSH = {"threads": 256, "slices": 1, "min_blocks": 2}
@@ -130,3 +135,24 @@ class FakeTimer:
             raise Lost(configs, "illegal access")
         noise = 1 + self.bench.noise * self.bench.random.uniform(-1, 1)
         return self.bench.us(configs, self.point) * noise * self.bench.drift(self.bench.now)
+
+
+def run(
+    bench: FakeBench,
+    plan: Plan,
+    path: Path | None = None,
+    batches: tuple[int, ...] = (8, 512),
+    shapes: tuple[Shape, ...] = (SHAPE,),
+    budget: float = 1e9,
+    saved: list[Result] | None = None,
+) -> Outcome:
+    results: list[Result] = [] if saved is None else saved
+    device = plan.arch.device("H200")
+    journal = Journal(path, bench.identity)
+    tuner = Tuner(bench, plan, device, journal, budget, lambda *_: None, results.append)
+    return tuner.run(shapes, batches)
+
+
+def best(outcome: Outcome, rows: int) -> dict[str, dict[str, Any]]:
+    (found,) = [r for r in outcome.results if r.point.rows == rows]
+    return {k: dict(c) for k, c in found.configs.items()}
