@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from leapgen.runtime import tables
+from leapgen.tune import ranking
 from leapgen.tune.bench import Configs, Unfit
 from leapgen.tune.race import AGAIN, FINAL, QUALIFYING, Race
 
+ROOT = Path(__file__).resolve().parents[2]
 CANARY = {"step": {"n": 0}}
 
 
@@ -72,3 +76,15 @@ def test_a_candidate_that_fails_drops_out() -> None:
     assert entries[2].failure == "does not run"
     assert entries[2].ratio == float("inf")
     assert entries[3].ratio == 1.0
+
+
+def test_predictions_are_trusted_as_far_as_they_were_right() -> None:
+    """In every committed record of a device, the pick of predictions loses no more."""
+    lost = [
+        record.rule_us / record.default_us - 1
+        for path in (ROOT / "tuning").glob("*/tables/*.json")
+        for record in tables.read(path)
+        if record.rule_us and not record.predicted
+    ]
+    assert len(lost) > 50
+    assert 0.1 < max(lost) <= ranking.PREDICTED
