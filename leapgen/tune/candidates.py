@@ -112,8 +112,8 @@ class Compiler:
                     return None
                 try:
                     found = self.journal.put(self._need(out.kernel, shape, config), of, **key)
-                except Unbuilt as error:  # not noted: another machine may compile it
-                    return None, str(error)
+                except Unbuilt as error:  # not noted: it is left for a machine that can
+                    return (None, str(error)) if config is configs[0] else None
             self.notice(f"compiling {out.kernel}")
             return (Usage(**found["usage"]) if found["usage"] else None), found["failure"]
 

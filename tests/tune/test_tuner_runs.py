@@ -128,9 +128,8 @@ def test_what_a_machine_had_no_room_for_is_compiled_by_the_next(plan: Plan, tmp_
     path = tmp_path / "journal.jsonl"
     full = FakeBench(full=lambda c: c.get("min_blocks") == 8)
     outcome = run(full, plan, path, batches=(512,))
-    assert outcome.fields[0][1].dropped["does not compile here: no space left on device"] > 0
+    assert outcome.fields[0][1].left > 0
     assert best(outcome, 512)["step"]["min_blocks"] != 8
-    path.write_text("".join(x for x in path.open() if '"what": "point"' not in x))
     outcome = run(FakeBench(), plan, path, batches=(512,))
     assert best(outcome, 512)["step"]["min_blocks"] == 8
     with pytest.raises(LeapgenError, match="default config: does not compile here"):
