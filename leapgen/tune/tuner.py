@@ -124,15 +124,12 @@ class Tuner:
     def _sound(self, shape: Shape, found: Field, end: float) -> list[Candidate]:
         """The finalists that compute what they should. Several are built at a time, and each is
         checked as soon as those before it are; what the time does not suffice for is left."""
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            try:
-                built = [
-                    (c, pool.submit(self._build, shape, found, c, end)) for c in found.candidates
-                ]
-                return [c for c, b in built if self._passes(shape, found, c, b.result())]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        try:
+            built = [(c, pool.submit(self._build, shape, found, c, end)) for c in found.candidates]
+            return [c for c, b in built if self._passes(shape, found, c, b.result())]
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, what has not begun is dropped
 
     def _build(self, shape: Shape, found: Field, candidate: Candidate, end: float) -> bool:
         """Compiles what a check and a race of a finalist run; False if there is no time for it."""
