@@ -27,7 +27,20 @@ CASES = [
 ]
 
 
-@pytest.mark.skipif(CHECKER is None, reason="compute-sanitizer is not installed")
+TUNED = [
+    ("gdn", "leapquant-int8"),
+    ("kda", "leapquant-int8"),
+    ("rwkv7", "leapquant-int8"),
+    ("deltaproduct", "leapquant-int8"),
+    ("gla", "leapquant-int8"),
+    ("gdn", "leapquant-int4"),
+    ("gdn", "leap5"),
+    ("gdn", "int8-step"),
+]
+needs_checker = pytest.mark.skipif(CHECKER is None, reason="compute-sanitizer is not installed")
+
+
+@needs_checker
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
 @pytest.mark.parametrize(("spec", "dims", "format"), CASES)
 def test_no_errors(
@@ -37,14 +50,28 @@ def test_no_errors(
     format: str,
     record_property: Callable[[str, object], None],
 ) -> None:
+    bare = ["bare"] if tool == "initcheck" else []
+    record_property("summary", check(tool, [spec, *map(str, dims), format, *bare]))
+
+
+@needs_checker
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+@pytest.mark.parametrize(("spec", "format"), TUNED)
+def test_tuned_configs_have_no_errors(
+    tool: str, spec: str, format: str, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("summary", check(tool, [spec, "tuned", format]))
+
+
+def check(tool: str, arguments: list[str]) -> list[str]:
+    """What the checker sums up of a run of `sanitize.py`, in which it found nothing."""
     command = [str(CHECKER), "--tool", tool, "--error-exitcode", "9", sys.executable]
-    command += ["tests/gpu/sanitize.py", spec, *map(str, dims), format]
-    command += ["bare"] if tool == "initcheck" else []
+    command += ["tests/gpu/sanitize.py", *arguments]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ | ALONE
     )
-    summary = [line.strip("= ") for line in done.stdout.splitlines() if "SUMMARY" in line]
-    record_property("summary", summary)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert "all kernels ran" in done.stdout
+    summary = [line.strip("= ") for line in done.stdout.splitlines() if "SUMMARY" in line]
     assert summary, done.stdout[-3000:]
+    return summary
