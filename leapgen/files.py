@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -114,6 +114,8 @@ def write_folder(path: Path, files: Mapping[str, str]) -> bool:
     the next call finds and writes again.
     """
     if _holds(path, files):
+        with suppress(PermissionError):  # a folder that one may read only
+            _remove_left(path)
         return False
     with _part(path) as part, locked(path.parent):
         if _holds(path, files):  # another process has made it meanwhile
@@ -148,6 +150,21 @@ def _exchange(new: Path, old: Path) -> None:
         new.rename(old)
 
 
+_PART = ".{}.part-"
+
+
+def _parts(path: Path) -> list[Path]:
+    return list(path.parent.glob(f"{_PART.format(path.name)}*"))
+
+
+def _remove_left(path: Path) -> None:
+    """Removes what killed processes left beside `path`."""
+    if _parts(path):
+        with locked(path.parent):
+            for left in _parts(path):
+                _remove_unless_locked(left)
+
+
 @contextmanager
 def _part(path: Path) -> Iterator[Path]:
     """A folder beside `path`, to be filled and renamed; removed when the block ends if it still has
@@ -155,11 +172,10 @@ def _part(path: Path) -> Iterator[Path]:
     import fcntl
     import shutil
 
-    start = f".{path.name}.part-"
     with locked(path.parent):  # so that nobody takes a new folder for one that was left
-        for left in path.parent.glob(f"{start}*"):
+        for left in _parts(path):
             _remove_unless_locked(left)
-        part = path.with_name(f"{start}{uuid.uuid4().hex}")
+        part = path.with_name(f"{_PART.format(path.name)}{uuid.uuid4().hex}")
         part.mkdir()
         handle = os.open(part, os.O_RDONLY)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -175,7 +191,10 @@ def _remove_unless_locked(folder: Path) -> None:
     import fcntl
     import shutil
 
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # its process has just finished
+        return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -92,6 +94,23 @@ def test_a_killed_process_leaves_a_whole_folder(tmp_path: Path) -> None:
         write_folder(path, {})
         assert [p.name for p in tmp_path.iterdir()] == ["folder"]
         path.rmdir()
+
+
+def test_what_a_killed_process_left_goes_where_nothing_changes(tmp_path: Path) -> None:
+    """But not what a living one is filling."""
+    path = tmp_path / "folder"
+    write_folder(path, {"a": "1"})
+    left, held = tmp_path / ".folder.part-left", tmp_path / ".folder.part-held"
+    for part in (left, held):
+        part.mkdir()
+        (part / "a").write_text("torn")
+    handle = os.open(held, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert not write_folder(path, {"a": "1"})
+    assert sorted(tmp_path.iterdir()) == [held, path]
+    os.close(handle)
+    assert not write_folder(path, {"a": "1"})
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
