@@ -11,7 +11,7 @@ from fakes import FLUSH, SHAPE, STEP, FakeBench, best, run
 from leapgen.diagnostics import LeapgenError
 from leapgen.runtime.host import key_of
 from leapgen.schedule.plan import Plan
-from leapgen.tune.bench import Point
+from leapgen.tune.bench import Config, Point
 from leapgen.tune.journal import Journal
 from leapgen.tune.outcome import Result
 from leapgen.tune.tuner import Tuner
@@ -168,3 +168,16 @@ def test_heads_for_which_no_time_was_left_are_not_reached(plan: Plan) -> None:
     other = replace(SHAPE, H=1)
     outcome = run(bench, plan, shapes=(SHAPE, other), budget=4.0)
     assert {p.shape for p in outcome.unreached} == {SHAPE, other}
+
+
+def test_little_time_serves_steps_that_close_windows_too(plan: Plan) -> None:
+    """With fewer threads resident than others: more of them leave too few registers."""
+
+    def broken(config: Config) -> bool:
+        return bool(config.get("fused")) and config["threads"] * config["min_blocks"] > 512
+
+    bench = FakeBench(step_knobs=frozenset((*STEP, "fused")), broken=broken)
+    outcome = run(bench, plan, batches=(8,), budget=8.0)
+    (steps,) = [f for _, f in outcome.fields if f.kernel == "step"]
+    assert steps.left > 10
+    assert best(outcome, 8)["step"]["fused"] == 1
