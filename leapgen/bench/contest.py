@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from leapgen.bench.results import Absent, Module, Record, Report
 from leapgen.bench.timing import Timer
 from leapgen.diagnostics import LeapgenError
 from leapgen.integrations.peers import Case, Peer, failures
+from leapgen.report.workers import cores
 from leapgen.schedule.arch import Arch
 
 Say = Callable[[str], None]
@@ -120,7 +120,7 @@ class Contest:
             for heads in self.scope.heads
             for rows in self.scope.batches
         ]
-        with ThreadPoolExecutor(os.cpu_count()) as workers:
+        with ThreadPoolExecutor(cores()) as workers:
             done = [
                 (who, workers.submit(who.compile, kernel, *heads, rows))
                 for who, kernel, heads, rows in jobs

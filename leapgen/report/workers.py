@@ -39,12 +39,19 @@ ERRORS = (
 )
 
 
+def cores() -> int:
+    """CPUs that this process may use: in a container, or under `taskset`, fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Workers:
     """A pool of processes, started when it is first used. They end with this process, however it
     ends."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or os.cpu_count() or 1
+        self.count = count or cores()
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
+from leapgen.report.workers import cores
 from leapgen.runtime.host import Shape
 from leapgen.schedule import buffers, predict, space
 from leapgen.schedule.arch import Arch, Device
@@ -47,6 +47,12 @@ class Field:
     dropped: dict[str, int] = field(default_factory=dict)
     left: int = 0
     candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def plenty(self) -> bool:
+        """Whether so many compile that finalists may be picked from them."""
+        good = self.considered - self.left - sum(self.dropped.values())
+        return good >= FINALISTS.get(self.kernel, 4)
 
     def drop(self, reason: str) -> None:
         """Counts a candidate that is out."""
@@ -119,7 +125,7 @@ class Compiler:
             self.notice(f"compiling {out.kernel}")
             return (Usage(**found["usage"]) if found["usage"] else None), found["failure"]
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             results = list(pool.map(one, configs))
         compiled = []
         for config, result in zip(configs, results, strict=True):

@@ -9,13 +9,13 @@ with the best step. A step that flushes by itself (`fused`) races against the be
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from leapgen.diagnostics import LeapgenError
+from leapgen.report.workers import cores
 from leapgen.runtime.host import Shape
 from leapgen.schedule.arch import Device
 from leapgen.schedule.plan import Plan
@@ -107,12 +107,28 @@ class Tuner:
     ) -> dict[str, Field]:
         fields = {}
         for kernel, end in self._times.kernels():
-            compiler = self._compiler(batches, self._times.compiled(end))
-            found = compiler.field(kernel, shape, survivors.get(kernel, ()))
-            found.candidates = self._sound(shape, found, end)
+            found = self._field(kernel, shape, batches, survivors.get(kernel, ()), end)
             fields[kernel] = found
             self.outcome.fields.append((shape, found))
         return fields
+
+    def _field(
+        self, kernel: str, shape: Shape, batches: Sequence[int], only: Sequence[Config], end: float
+    ) -> Field:
+        """Candidates that compute what they should. If others have compiled plenty, these are built
+        and checked first, and more are compiled if there is time."""
+        until = self._times.compiled(end)
+        ready = self._compiler(batches, 0.0).field(kernel, shape, only)
+        if ready.plenty:
+            left, ready.candidates = ready.left, self._sound(shape, ready, end)
+            if not left or self._times.past(end):
+                return ready
+            until = self._times.compiled(end)
+        found = self._compiler(batches, until).field(kernel, shape, only)
+        found.candidates = self._sound(shape, found, end)
+        if ready.plenty:
+            found.candidates += [c for c in ready.candidates if c not in found.candidates]
+        return found
 
     def _compiler(self, batches: Sequence[int], until: float) -> Compiler:
         def enough() -> bool:
@@ -124,7 +140,7 @@ class Tuner:
     def _sound(self, shape: Shape, found: Field, end: float) -> list[Candidate]:
         """The finalists that compute what they should. Several are built at a time, and each is
         checked as soon as those before it are; what the time does not suffice for is left."""
-        pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(cores())
         try:
             built = [(c, pool.submit(self._build, shape, found, c, end)) for c in found.candidates]
             return [c for c, b in built if self._passes(shape, found, c, b.result())]
@@ -162,7 +178,9 @@ class Tuner:
             raise LeapgenError(f"{found.kernel} at its default config: {verdict['failure']}")
         if verdict["failure"]:
             found.drop("failed its check")
-            self.outcome.failures.append(f"{found.kernel} {candidate.config}: {verdict['failure']}")
+            failure = f"{found.kernel} {candidate.config}: {verdict['failure']}"
+            if failure not in self.outcome.failures:  # of those that were ready first
+                self.outcome.failures.append(failure)
         return not verdict["failure"]
 
     # -- a point
@@ -216,7 +234,7 @@ class Tuner:
                 self.bench.ready(point.shape, first, thorough=True)
 
         self._say("building winners")
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(build, raced))
         for point, measured in found.items():
             winner = None if measured is None else self._winner(point, measured, fields)

@@ -89,6 +89,27 @@ def test_what_a_machine_without_the_device_compiled_is_not_compiled_again(
     )
 
 
+def test_what_was_compiled_elsewhere_runs_before_more_is_compiled(
+    plan: Plan, tmp_path: Path
+) -> None:
+    path, seconds = tmp_path / "journal.jsonl", {"compile": 5.0, "check": 0.5, "lap": 0.002}
+    absent = FakeBench()
+    journal = Journal(path, absent.identity)
+    Tuner(absent, plan, None, journal, 4.0, lambda *_: None, lambda _: None).compile((SHAPE,), (8,))
+    known = absent.count("compile")
+    bench = FakeBench(seconds=seconds)
+    outcome = run(bench, plan, path, budget=30.0)
+    assert not outcome.unreached
+    assert all(len(f.candidates) >= 8 and f.left for _, f in outcome.fields)
+    calls = [what for what, _ in bench.calls]
+    assert "compile" not in calls[: calls.index("check")]
+    rest = FakeBench()
+    run(rest, plan, path)
+    whole = FakeBench()
+    run(whole, plan)
+    assert rest.count("compile") == whole.count("compile") - known - bench.count("compile") > 0
+
+
 @pytest.mark.parametrize("budget", [1.0, 8.0, 15.0, 30.0])
 def test_the_budget_is_kept_and_the_rest_is_for_the_next_run(
     plan: Plan, tmp_path: Path, budget: float
