@@ -24,6 +24,9 @@ FINALISTS = {"step": 12, "flush": 8}
 """Candidates of a kernel that are run, the default included; of steps that flush by themselves and
 of those that do not, two thirds of that each, as predictions do not compare the two."""
 
+MIDDLE, CLOSED = {"step": 896, "flush": 512}, 640
+"""Resident threads of an SM in the middle of a kernel's space, and of steps that close windows."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -97,13 +100,9 @@ class Compiler:
     def _likely(self, kernel: str, configs: list[Config]) -> list[Config]:
         """The order in which to compile: near the middle of the space first, since time may end.
         Steps that close windows hold more in registers, so fewer of their threads are resident."""
-
-        def far(config: Config) -> float:
-            resident = int(config.get("threads", 128) * config.get("min_blocks", 1))
-            middle = 512 if kernel == "flush" else 640 if config.get("fused") else 896
-            return abs(resident - middle)
-
-        return sorted(configs, key=far)
+        return sorted(
+            configs, key=lambda c: _far(c, CLOSED if c.get("fused") else MIDDLE.get(kernel, 512))
+        )
 
     def _compile(
         self, out: Field, shape: Shape, configs: Sequence[Config]
@@ -189,15 +188,19 @@ class Compiler:
         planned, orders = as_planned(shape), []
         for rows in sorted({max(self.batches), min(self.batches)}, reverse=True):
 
-            def us(c: Candidate, rows: int = rows) -> float:
+            def us(c: Candidate, rows: int = rows) -> tuple[float, float]:
                 assert c.usage is not None
-                return predict.kernel_us(
-                    kernel, c.config, c.usage, planned, rows, self.plan, device
-                )
+                us = predict.kernel_us(kernel, c.config, c.usage, planned, rows, self.plan, device)
+                return us, _far(c.config, MIDDLE.get(kernel, 512))  # whatever came first
 
             orders.append(sorted(kept, key=us))
         mixed = [c for pair in zip(*orders, strict=True) for c in pair]
         return [c for i, c in enumerate(mixed) if c not in mixed[:i]]
+
+
+def _far(config: Config, middle: int) -> int:
+    """How many more or fewer threads are resident."""
+    return abs(int(config.get("threads", 128) * config.get("min_blocks", 1)) - middle)
 
 
 def _spills(config: Config) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -247,3 +249,16 @@ def test_tuners_take_turns_on_a_device_and_do_not_pay_for_it() -> None:
     waiting.join()
     assert [name for name, _ in seen] == ["first", "second"]
     assert seen[1][1] < 0.9  # its own work, not the second that it waited
+
+
+def test_no_more_at_a_time_than_this_process_may_use() -> None:
+    """Of the machine's CPUs, those that `taskset` or a container leaves."""
+    script = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from leapgen.report.workers import Workers, cores\n"
+        "print(cores(), Workers().count)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "1"]

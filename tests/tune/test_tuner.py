@@ -105,11 +105,8 @@ def test_spilling_and_uncompilable_candidates_never_run(plan: Plan) -> None:
 def test_a_fused_step_wins_alone(plan: Plan) -> None:
     bench = FakeBench(step_knobs=FUSED)
     outcome = run(bench, plan)
-    (steps,) = [f for _, f in outcome.fields if f.kernel == "step"]
-    point = Point(SHAPE, 512)
-    finalists = [c.config for c in steps.candidates if c.config.get("fused")]
-    assert len(finalists) == 8
-    assert best(outcome, 512) == {"step": min(finalists, key=lambda c: usual({"step": c}, point))}
+    # Eight blocks would be faster, but their words do not fit into shared memory.
+    assert best(outcome, 512) == {"step": {**STEP, "min_blocks": 7, "fused": 1}}
     assert set(outcome.results[0].usage) == {"step"}
     without = FakeBench(us=lambda c, p: 5.0 + (40.0 if c["step"].get("fused") else 0.0))
     outcome = run(replace(without, step_knobs=FUSED), plan)
