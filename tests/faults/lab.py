@@ -109,6 +109,7 @@ class Lab:
 
     state     float64 [slots, HV, K, V]
     roundings boundary roundings of each slot since its exact state was last set
+    anchored  the test goes on from the module's states where windows close: records alone differ
     """
 
     recipe: Recipe
@@ -121,6 +122,7 @@ class Lab:
     seed: int = 0
     heads: tuple[int, int] = (H, HV)
     drafts: int = 0
+    anchored: bool = False
     state: np.ndarray[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -254,7 +256,8 @@ class Lab:
                 compensators=self.pool.shape.R,
                 substeps=len(self.spec.substeps),
                 flushes=int(self.roundings[slot]),
-                walked=self.drafts > 0,  # from reset slots on, where only records are rounded
+                # From reset or anchored slots on, where only records are rounded.
+                walked=self.drafts > 0 or self.anchored,
             )
             for slot in slots
         ]

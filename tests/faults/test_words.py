@@ -38,16 +38,21 @@ def closing(lab: Lab, knob: str, tiles: int) -> Lab:
     return lab
 
 
-def windows(lab: Lab, tokens: int) -> None:
+def windows(lab: Lab, tokens: int, rounded: Callable[[list[int]], None] | None = None) -> None:
     """Rows in changing order and of different phases, over stale records; each output and all
-    states are checked."""
+    states are checked. `rounded` is called with slots that were just loaded or flushed."""
     P, slots = lab.window, [4, 1, 0, 2]
     for row, slot in enumerate(slots):
         lab.load([slot], lab.random_states(1), position=(row * (P // 3 + 1)) % P)
+    if rounded is not None:
+        rounded(slots)
     for token in range(tokens):
         poison_beyond_cursor(lab)
-        rows = slots[token % 4 :] + slots[: token % 4]
-        lab.step(rows[: 4 - (token % 5 == 2)])
+        rows = (slots[token % 4 :] + slots[: token % 4])[: 4 - (token % 5 == 2)]
+        lab.step(rows)
+        closed = [slot for slot in rows if not lab.pool.cursor[slot].any()]
+        if rounded is not None and closed:
+            rounded(closed)
         if token % 7 == 3:
             lab.check_state(*slots)
     lab.check_state(*slots)
