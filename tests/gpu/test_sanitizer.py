@@ -34,8 +34,12 @@ TUNED = [
     ("deltaproduct", "leapquant-int8"),
     ("gla", "leapquant-int8"),
     ("gdn", "leapquant-int4"),
+    ("gdn", "leap4"),
     ("gdn", "leap5"),
+    ("gdn", "leap6"),
     ("gdn", "int8-step"),
+    ("kda", "leap4"),
+    ("kda", "leap5"),
 ]
 needs_checker = pytest.mark.skipif(CHECKER is None, reason="compute-sanitizer is not installed")
 
