@@ -206,7 +206,10 @@ class WindowModel:
         weight = np.exp2(np.where(live, G[:, :, None] - past.decay, np.float32(0)))
         key = np.where(live, past.key * weight, np.float32(0))
         u = np.where(live, past.u, np.float32(0))
-        update: F32 = np.swapaxes(key, -1, -2) @ u
+        # One record after another: a matrix product's order depends on their number and the CPU.
+        update = np.zeros((*key.shape[:2], key.shape[-1], u.shape[-1]), np.float32)
+        for i in range(key.shape[-2]):
+            update += key[..., i, :, None] * u[..., i, None, :]
         return self._boundary(rows) * np.exp2(G)[..., None] + update
 
     # ---- flush, and whole slots
