@@ -206,11 +206,7 @@ class WindowModel:
         weight = np.exp2(np.where(live, G[:, :, None] - past.decay, np.float32(0)))
         key = np.where(live, past.key * weight, np.float32(0))
         u = np.where(live, past.u, np.float32(0))
-        # One record after another: a matrix product's order depends on their number and the CPU.
-        update = np.zeros((*key.shape[:2], key.shape[-1], u.shape[-1]), np.float32)
-        for i in range(key.shape[-2]):
-            update += key[..., i, :, None] * u[..., i, None, :]
-        return self._boundary(rows) * np.exp2(G)[..., None] + update
+        return self._boundary(rows) * np.exp2(G)[..., None] + _added(key, u)
 
     # ---- flush, and whole slots
 
@@ -299,5 +295,13 @@ def _pending(past: _Record, committed: Mask, x: F32, at: F32) -> F32:
     products = np.where(live, past.key, np.float32(0)) * np.exp2(decay) * x[:, :, None]
     weight = products.sum(axis=-1)
     u = np.where(live, past.u, np.float32(0))
-    out: F32 = (weight[..., None, :] @ u)[..., 0, :]
+    return _added(weight[..., None], u)[..., 0, :]
+
+
+def _added(left: F32, right: F32) -> F32:
+    """Sum [..., a, b] of the records' products of [..., N, a] and [..., N, b], one after another: a
+    matrix product's order depends on the CPU and on N, which spare records are part of."""
+    out = np.zeros((*left.shape[:-2], left.shape[-1], right.shape[-1]), np.float32)
+    for i in range(left.shape[-2]):
+        out += left[..., i, :, None] * right[..., i, None, :]
     return out
