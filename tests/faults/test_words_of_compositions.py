@@ -58,7 +58,8 @@ def anchor(lab: Lab, model: WindowModel, slots: list[int]) -> None:
     noise = lab.bounds(slots)["state"][:, None, None, None]
     peak = np.abs(lab.state[slots]).max((2, 3), keepdims=True)
     allowed = half_steps(model.plan.format, codes) + noise * peak
-    assert (np.abs(found - lab.state[slots]) <= allowed).all()
+    over = np.abs(found - lab.state[slots]) - allowed
+    assert (over <= 0).all(), f"state off by {over.max():.2e} more than half a code and noise"
     lab.state[slots] = found
 
 
